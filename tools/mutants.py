@@ -222,17 +222,22 @@ def draw(modules: list[Path], count: int, seed: int) -> list[Mutant]:
 
 def own_tests(root: Path, module: Path) -> str | None:
     """The paths of the module's tests in the project at `root`, with spaces between them; None where it has none of its
-    own. Of a package's `__init__.py` those of the package's name and what follows it."""
+    own. Of a package's `__init__.py`, and of a module whose test is one of those, all of the package's name and what
+    follows it."""
     inner = module.relative_to(root / "src" / "mqlake")
+    beside = (root / "tests" / inner.parent.parent).glob(f"test_{inner.parent.name}*.py")
+    of_package = sorted(str(path.relative_to(root)) for path in beside)
     if inner.name == "__init__.py":
-        of_package = (root / "tests" / inner.parent.parent).glob(f"test_{inner.parent.name}*.py")
-        return " ".join(sorted(str(path.relative_to(root)) for path in of_package)) or None
+        return " ".join(of_package) or None
     own = Path("tests") / inner.with_name(f"test_{inner.name}")
     if (root / own).exists():
         return str(own)
     exceptions = root / "tests" / "mirror.toml"
     covered = tomllib.loads(exceptions.read_text("utf-8"))["covered_by"] if exceptions.exists() else {}
-    return f"tests/{covered[str(inner)]}" if str(inner) in covered else None
+    if str(inner) not in covered:
+        return None
+    named = f"tests/{covered[str(inner)]}"
+    return " ".join(of_package) if named in of_package else named
 
 
 def run(drawn: list[Mutant], root: Path = ROOT) -> list[Mutant]:

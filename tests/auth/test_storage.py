@@ -72,7 +72,7 @@ def test_a_password_in_clear_is_read_and_sealed_with_the_next_write(tmp_path: Pa
         (2, "{not json", "property name"),
         (2, "[]", "no attribute|is needed"),
         (3, '{"user":{"username":"x"}}', "password can not be blank"),
-        (3, '{"user":{"username":"x","password":"y","userType":9}}', "userType: 9 is none of"),
+        (3, '{"user":{"username":"x","password":"y","userType":9}}', "userType: 9 is not one of"),
         (3, '{"role":{}}', "is needed here"),
         (4, '{"acl":{"subject":{"username":"stranger"},"policies":[]}}', "no user stranger above"),
         (4, '{"acl":{"subject":{"username":"alice"},"policies":[{"entries":[{}]}]}}', "needs a resource"),

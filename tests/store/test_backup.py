@@ -149,7 +149,7 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
         found = {"format": "mqlake backup", "version": 1, "fileSize": 1, "config": "c", "savedAtMs": 1}
         text = json.dumps({**found, "settings": {}, "files": [file]})
         (saved / "backup.json").write_text(text.replace('"name": "N"', evil))
-        with pytest.raises(ConfigError, match="none of a backup"):
+        with pytest.raises(ConfigError, match="not part of a backup"):
             read_manifest(str(saved))
 
 

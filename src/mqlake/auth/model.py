@@ -419,4 +419,4 @@ def _member(kind: type[Member], value: object, default: Member | None, name: str
     if (named := kind.of(value)) is not None:
         return named
     names = ", ".join(f"{int(member)} ({member.name})" for member in kind)
-    raise IllegalError(f"{name}: {value!r} is none of {names}")
+    raise IllegalError(f"{name}: {value!r} is not one of {names}")

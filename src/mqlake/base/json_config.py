@@ -305,7 +305,7 @@ class _Reader:
         while self.skip(_SPACE_AND_COMMAS) != "]":
             items.append(self.value())
             if self.skip() not in (",", "]"):
-                raise self.fail("a list goes on without a comma")
+                raise self.fail("a list lacks a comma")
         self.pos += 1
         self.depth -= 1
         return items
@@ -320,7 +320,7 @@ class _Reader:
             self.pos += 1
             fields[key] = self.value()
             if self.skip() not in (",", "}"):
-                raise self.fail("an object goes on without a comma")
+                raise self.fail("an object lacks a comma")
         self.pos += 1
         self.depth -= 1
         return fields

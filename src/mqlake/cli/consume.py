@@ -182,8 +182,8 @@ def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) ->
     type=click.Choice(CHOICES),
     default="raise",
     show_default=True,
-    help="If a body cannot be decompressed: raise stops with an error that names the message, skip warns and goes on, "
-    "raw prints it as it is stored.",
+    help="If a body cannot be decompressed: raise stops with an error that names the message, skip warns and "
+    "continues, raw prints it as it is stored.",
 )
 @click.option(
     "--pop",
@@ -309,7 +309,7 @@ class _Job:
                 await self._consume(consumer, stop, report)
             except UndecodableMessageError as error:
                 raise MqlakeError(
-                    f"{error}; --on-undecodable skip goes on after it, raw prints its body as it is stored"
+                    f"{error}; --on-undecodable skip continues after it, raw prints its body as it is stored"
                 ) from error
             finally:
                 if self.commits:

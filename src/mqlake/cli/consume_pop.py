@@ -60,7 +60,7 @@ class PopJob:
             return True
         if self.on_undecodable == "raise":
             raise MqlakeError(
-                f"{message.undecodable_error()}; --on-undecodable skip goes on after it, raw prints its body as it "
+                f"{message.undecodable_error()}; --on-undecodable skip continues after it, raw prints its body as it "
                 "is stored"
             )
         self.skipped += 1

@@ -172,7 +172,7 @@ class Console:
         return Context(config.stores, cluster, self.jobs, config.allow_changes, config.bodies)
 
     async def _cluster(self, request: Request) -> Cluster | None:
-        """That of the session, or of everybody; None if there is none, or somebody has to log in first."""
+        """The session's cluster, or the one that all users share. None if there is none, or if users have to log in."""
         if self.gate is None:
             return None
         known = self.sessions.cluster(request.cookies.get(COOKIE, ""))

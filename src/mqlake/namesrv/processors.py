@@ -218,7 +218,7 @@ class NamesrvProcessors:
     def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(headers.WipeWritePermOfBrokerRequestHeader)
         count = self._routes.wipe_write_perm_of_broker(header.broker_name)
-        logger.info("%s: no more messages are sent to its %d topics", header.broker_name, count)
+        logger.info("%s: clients send no more messages to its %d topics", header.broker_name, count)
         return RemotingCommand.create_response(
             header=headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         )

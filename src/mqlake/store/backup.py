@@ -124,7 +124,7 @@ def read_manifest(directory: str) -> Manifest | None:
             for each in found["files"]
         )
         if not all(re.fullmatch(r"\d{20}", each.name) for each in files) or os.sep in str(found["config"]):
-            raise ValueError("it names a file that is none of a backup")
+            raise ValueError("it names a file that is not part of a backup")
         sizes = {str(key): str(value) for key, value in found["settings"].items()}
         return Manifest(int(found["fileSize"]), files, str(found["config"]), int(found["savedAtMs"]), sizes)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

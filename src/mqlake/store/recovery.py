@@ -504,7 +504,7 @@ class Recovery:
     def _index_again(self, end: int) -> None:
         """The index knows records that the log has lost; entries cannot be taken out of it, so it is made again."""
         assert self._index is not None
-        logger.warning("the index reaches behind the end of the log: it is made again from the whole log")
+        logger.warning("the index reaches past the end of the log: it is rebuilt from the whole log")
         self._index.destroy(self._checkpoint)
         self._report.records_indexed_again_from = self._files.min_offset
         for chunk in self._reader.scan(self._files.min_offset, end):

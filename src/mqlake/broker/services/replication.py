@@ -126,7 +126,7 @@ class Replication:
             config.listens_for_slaves_on(broker.ha_port)
             if broker.access is not None and not config.ha_allowed_addresses and not _is_loopback(address):
                 logger.warning(
-                    "access control is on, but whoever reaches port %d can read the log as a slave does: set "
+                    "access control is on, but anyone who reaches port %d can read the log as a slave does: set "
                     "haAllowedAddresses to the addresses of the slaves",
                     broker.ha_port,
                 )

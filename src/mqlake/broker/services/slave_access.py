@@ -37,7 +37,7 @@ def state_from_info(users: list[dict[str, Any]], acls: list[dict[str, Any]]) -> 
     taken = {user.name: user for user in map(_user, users)}
     state = State(taken, {acl.username: acl for acl in map(_acl, acls) if acl.username in taken})
     if not state.supers():
-        raise ConfigError("it has no enabled super user: nobody could change users here any more")
+        raise ConfigError("it has no enabled super user: no one could change users here any longer")
     return state
 
 

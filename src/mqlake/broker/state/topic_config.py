@@ -196,7 +196,7 @@ class TopicConfigManager(ConfigManager):
 
     def delete_topic_config(self, topic: str) -> None:
         if self.topic_config_table.pop(topic, None) is None:
-            logger.warning("topic %s: there is none to delete", topic)
+            logger.warning("topic %s does not exist: nothing to delete", topic)
             return
         logger.info("topic %s is deleted", topic)
         self.data_version.next_version()
@@ -352,7 +352,7 @@ def alter_attributes(current: dict[str, str] | None, edits: Mapping[str, str]) -
             raise ConfigError(f"topic attribute {name}: cannot be changed once the topic is there")
         if sign == "-":
             if name not in result:
-                raise ConfigError(f"topic attribute {name}: there is none to remove")
+                raise ConfigError(f"topic attribute {name} is not set: nothing to remove")
             del result[name]
             continue
         if value not in _CHOICES[name]:

@@ -79,7 +79,7 @@ class EndTransactionProcessor:
         if half is None:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
-                f"Find prepared transaction message failed: there is none at {header.commit_log_offset}",
+                f"Find prepared transaction message failed: no half message at {header.commit_log_offset}",
             )
         if half.properties.get(PROPERTY_PRODUCER_GROUP) != header.producer_group:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")

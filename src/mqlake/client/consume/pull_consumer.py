@@ -380,7 +380,7 @@ class PullConsumer(ClientBase):
                 await asyncio.sleep(config.pull_time_delay_when_exception_s)
                 continue
             if result.pull_status is PullStatus.OFFSET_ILLEGAL:
-                logger.info("group %s: %s goes on at %d", self.group, queue, result.next_begin_offset)
+                logger.info("group %s: %s continues at %d", self.group, queue, result.next_begin_offset)
             assigned.pull_offset = result.next_begin_offset
             assigned.max_offset = result.max_offset
             for message in messages:

@@ -451,7 +451,7 @@ class PushConsumer(ClientBase):
         """The queue does not have the requested offset: continues where the broker says."""
         queue = process_queue.queue
         logger.warning(
-            "group %s: %s goes on at %d: it has offsets from %d to %d",
+            "group %s: %s continues at %d: it has offsets from %d to %d",
             self.group,
             queue,
             result.next_begin_offset,

@@ -52,7 +52,7 @@ async def _reset(ask: Ask) -> dict[str, Any]:
     elif to == "offset":
         return await _reset_queue(ask)
     else:
-        raise ConfigError(f"to: {to!r} is none of earliest, latest, now, time and offset")
+        raise ConfigError(f"to: {to!r} is not one of earliest, latest, now, time and offset")
     before = await _consumed(admin, group, topic)
     if ask.flag("confirm"):
         after = await admin.reset_offset_by_timestamp(topic, group, timestamp)

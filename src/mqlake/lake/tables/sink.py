@@ -197,8 +197,8 @@ def _check(state: SinkState, known: App | None, batch: Batch, table: str) -> Non
         if batch.number > 0:
             raise TableError(
                 f"table {table}: the stream's checkpoint says that {batch.number} batches were written, the table has "
-                f"none of this query: it was made again, or taken back. Begin the stream with a new checkpoint{_SKIP}, "
-                "or take it as it is (option onReplay=append)"
+                f"none of this query: it was created again, or rolled back. Begin the stream with a new "
+                f"checkpoint{_SKIP}, or take it as it is (option onReplay=append)"
             )
         if state.is_cut or (batch.queues is None and (known is not None or (state.apps and not batch.named))):
             raise TableError(

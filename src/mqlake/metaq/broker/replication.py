@@ -359,8 +359,8 @@ class SubscribeHandler:
             return answer.data
         if answer.code == HttpStatus.MOVED:
             raise RemotingError(
-                f"the master has not offset {store.append_offset} any more, it goes on at {answer.message}: "
-                f"{store.directory} must be made anew"
+                f"the master has not offset {store.append_offset} any longer, it continues at {answer.message}: "
+                f"{store.directory} must be created again"
             )
         return b""
 

@@ -103,7 +103,7 @@ def check_record(buf: Buffer, position: int, limit: int) -> Header:
     header = decode_header(buf, position)
     end = position + HEADER_SIZE + header.length
     if end > limit:
-        raise TruncatedRecordError(position, f"the record ends {end - limit} bytes behind the data")
+        raise TruncatedRecordError(position, f"the record ends {end - limit} bytes after the data")
     if checksum(memoryview(buf)[position + HEADER_SIZE : end]) != header.checksum:
         raise BadCrcError(position, "the payload does not match its checksum")
     return header

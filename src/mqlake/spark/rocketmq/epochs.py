@@ -208,7 +208,7 @@ class Epochs:
         self._roll_back(halves)
 
     def _roll_back(self, halves: list[QueueHalves]) -> None:
-        """They would stay half in any case, so a failure is only logged."""
+        """Rolls half messages back. If that fails, no consumer sees them either: a failure is only logged."""
         try:
             self._end(halves, LocalTransactionState.ROLLBACK_MESSAGE)
         except MqlakeError as error:

@@ -107,7 +107,7 @@ class IndexService:
             first = dropped[0]
             self.rebuild_from = max(0, first.header.begin_phy_offset) if first.is_sound else 0
         for file in dropped:
-            logger.warning("%r cannot be relied on, deleted; its entries are made again", file)
+            logger.warning("%r may be damaged: deleted, and its entries are rebuilt", file)
             file.destroy()
 
     def _tell_flushed(self, checkpoint: StoreCheckpoint) -> None:

@@ -134,7 +134,9 @@ class ConsumeQueue(UnitQueue):
         """A newer message that is the queue's first: the topic was deleted and created again."""
         if not self.is_empty:
             logger.warning(
-                "%r begins anew, its %d units were of an earlier topic", self, self.max_offset_in_queue
+                "%r starts over: its %d units belong to an earlier topic of that name",
+                self,
+                self.max_offset_in_queue,
             )
             self.destroy()
 

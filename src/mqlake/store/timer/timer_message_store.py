@@ -109,7 +109,7 @@ def slot_time(due: int, write_time: int, window: int, precision: int) -> tuple[i
 
 class TimerMessageStore:
     """The timers of a store. load() when the store has recovered and before anything is put, start(), shutdown()
-    before the store's own. `start_dequeue()` and `stop_dequeue()` follow a broker's role: a slave delivers nothing."""
+    before the store's own. A slave delivers nothing: `start_dequeue()` is for one that has become master."""
 
     def __init__(self, store: DefaultMessageStore) -> None:
         config = store.config
@@ -202,10 +202,6 @@ class TimerMessageStore:
         self.is_dequeuing = True
         self._wake.set()
 
-    def stop_dequeue(self) -> None:
-        """Delivers nothing any more: this broker has become a slave. What is being delivered now is repeated."""
-        self.is_dequeuing = False
-
     def shutdown(self) -> None:
         """Ends the service and makes its progress durable. Idempotent."""
         self._stop.set()
@@ -229,7 +225,7 @@ class TimerMessageStore:
             try:
                 wait_s = self.run_once()
             except _DamageError as damage:
-                logger.error("%s: the timer log is made again from the commit log", damage)
+                logger.error("%s: the timer log is rebuilt from the commit log", damage)
                 self._rebuild(str(damage))
                 wait_s = 0.0
             except OSError as error:

@@ -161,7 +161,7 @@ def recover(
     result = Recovered(read_time, low, committed, np.empty(0, np.int64), written, {})
     result.rebuilt = _take_log(store, queue, log, wheel, checkpoint, result)
     if result.rebuilt:
-        logger.warning("the timer log is made again from the commit log: %s", result.rebuilt)
+        logger.warning("the timer log is rebuilt from the commit log: %s", result.rebuilt)
         log.discard()
         wheel.clear()
         result.queue_offset = low
