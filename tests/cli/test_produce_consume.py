@@ -280,8 +280,8 @@ def test_what_cannot_be_decoded_is_named_and_hides_nothing_else(broker, topic) -
     out, err = mqlake(broker, "consume", topic, "-e", "--group", f"G{topic}", status=1)
     assert out == b"0\n1\n"
     assert f"message ID2 of topic {topic}, broker broker-a, queue 0, queue offset 2 cannot be decoded" in err
-    assert "--on-undecodable skip goes on" in err and "Traceback" not in err
-    # the group goes on at the message, not before and not behind it
+    assert "--on-undecodable skip continues" in err and "Traceback" not in err
+    # the group continues at the message, not before and not after it
     assert (
         mqlake(broker, "consume", topic, "-e", "-g", f"G{topic}", "--on-undecodable", "raw", "-f", "%o|")[0][
             :1

@@ -1,6 +1,6 @@
 """Logs of servers on stderr: `--log-level` and `--log-format`.
 
-text   2026-05-01T12:00:00.123Z WARNING mqlake.broker.state.topic_config: topic T: there is none to delete
+text   2026-05-01T12:00:00.123Z WARNING mqlake.broker.state.topic_config: topic T does not exist: nothing to delete
 json   {"time":"2026-05-01T12:00:00.123Z","level":"WARNING","logger":"mqlake.broker.state.topic_config","message":"…"}
 
 One line per record, whatever the message holds. A record's `extra` fields become fields of the JSON object. Processes

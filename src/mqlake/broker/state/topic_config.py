@@ -347,7 +347,7 @@ def alter_attributes(current: dict[str, str] | None, edits: Mapping[str, str]) -
         if name not in _CHOICES:
             raise ConfigError(f"topic attribute {name}: not known; there are {', '.join(sorted(_CHOICES))}")
         if current is None and sign == "-":
-            raise ConfigError(f"topic attribute {name}: a new topic has none to remove")
+            raise ConfigError(f"topic attribute {name}: a new topic has no attributes to remove")
         if current is not None and name not in _CHANGEABLE:
             raise ConfigError(f"topic attribute {name}: cannot be changed once the topic is there")
         if sign == "-":
