@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, TableError
 from mqlake.lake.log.log_offsets import Mark
-from mqlake.lake.tables.source import StoreSource
+from mqlake.lake.tables.source import StoreSource, by_topic
 from mqlake.lake.tables.state import TableState
 from mqlake.lake.tables.step import LocalEngine
 from mqlake.lake.tables.topic import RunOptions, TopicTable, one_step, steps
@@ -37,6 +40,20 @@ def test_pieces_have_each_message_once_however_small_a_step_is(tmp_path: Path) -
     assert passes > 5
     for topic in found:
         assert found[topic] == [row["physicalOffset"] for row in expected(store, topic)]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "other", None]), max_size=40))
+def test_rows_of_a_batch_by_topic(topics: list[str | None]) -> None:
+    batch = pa.record_batch(
+        {"topic": pa.array(topics, pa.string()), "n": pa.array(range(len(topics)), pa.int64())}
+    )
+    found = {
+        topic: rows.column("n").to_pylist()
+        for topic, rows in by_topic(batch, {"a": 1, "b": 2, "c": 3, "d": 4})
+    }
+    assert found == {
+        topic: [n for n, each in enumerate(topics) if each == topic] for topic in {*topics} & {"a", "b", "c"}
+    }
 
 
 def test_a_topic_that_is_ahead_passes_over_what_it_has(tmp_path: Path) -> None:

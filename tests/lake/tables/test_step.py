@@ -7,13 +7,19 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqlake.errors import OffsetOutOfRangeError, TableError
+from mqlake.lake.tables import files, step
 from mqlake.lake.tables.files import QueueRange, Written
+from mqlake.lake.tables.source import StoreSource
 from mqlake.lake.tables.state import TableState
-from mqlake.lake.tables.step import Target, check_dense, write_pieces
-from mqlake.lake.tables.topic import TopicTable
+from mqlake.lake.tables.step import LocalEngine, Target, check_dense, write_pieces
+from mqlake.lake.tables.topic import TopicTable, steps
 from tests.lake.tables.conftest import Runs
 from tests.lake.tables.lakes import (
     FORMATS,
@@ -190,3 +196,51 @@ def test_gaps_and_repeats_are_refused(tmp_path: Path) -> None:
         check(*gap, strict=False)
     with pytest.raises(TableError, match="deleted and made again"):
         check(0, 4, 5, strict=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_many_small_topics_in_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    """The source is asked once for all of them, and their files are open one after the other."""
+    topics = [f"Small{number}" for number in range(6)]
+    put(tmp_path / "store", 90, topics=tuple(topics))
+    asked, opened = [], []
+    monkeypatch.setattr(StoreSource, "check", lambda self, given: asked.append(given))
+    made = files.pq.ParquetWriter
+
+    def counted(sink: Any, *given: Any, **named: Any) -> Any:
+        opened.append([each for each in opened_sinks if not each.closed])
+        opened_sinks.append(sink)
+        return made(sink, *given, **named)
+
+    opened_sinks: list[Any] = []
+    monkeypatch.setattr(files.pq, "ParquetWriter", counted)
+    wanted = [topic_of(tmp_path / "store", topic) for topic in topics]
+    tables = TopicTable.open_all(lake_of(tmp_path, format), wanted)
+    assert [table.topic.topic for table in tables] == topics and asked == [topics]
+    assert [each.is_done for each in steps(tables, LocalEngine())] == [True]
+    assert opened == [[]] * len(topics)
+    for table in tables:
+        assert rows_in(table.table) == expected(tmp_path / "store", table.topic.topic)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3000)), max_size=12),
+    st.sampled_from([100, 64 << 20]),
+)
+def test_gathering_keeps_the_rows_of_each_topic_in_their_order(
+    sizes: list[tuple[str, int]], most: int
+) -> None:
+    batches, first = [], 0
+    for topic, size in sizes:
+        batches.append((topic, pa.record_batch({"n": np.arange(first, first + size)})))
+        first += size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, "GATHERED_BYTES", most)
+        found = list(step.gathered(batches))
+    for topic in "abc":
+        rows, expected_rows = (
+            [n for name, batch in each if name == topic for n in batch.column("n").to_pylist()]
+            for each in (found, batches)
+        )
+        assert rows == expected_rows
+    assert len(found) <= len(batches)

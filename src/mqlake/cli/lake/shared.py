@@ -235,7 +235,4 @@ def opened(given: Given, options: RunOptions | None = None, *, create: bool = Tr
     from mqlake.lake.tables.topic import RunOptions, TopicTable
 
     lake = given.lake()
-    return [
-        TopicTable.open(lake.lake, topic, options or RunOptions(), create=create)
-        for topic in lake.topics.values()
-    ]
+    return TopicTable.open_all(lake.lake, lake.topics.values(), options or RunOptions(), create=create)

@@ -242,7 +242,8 @@ def delete_files(spec: WriteSpec, files: Iterable[WrittenFile]) -> None:
 
 
 class _OpenFile:
-    """One Parquet file; rows are gathered to row groups."""
+    """One Parquet file; rows are gathered to row groups. It is opened with the first of them: a run over thousands of
+    small topics has one open at a time."""
 
     def __init__(
         self,
@@ -257,19 +258,24 @@ class _OpenFile:
         self._name = f"{spec.root.rstrip('/')}/{inside}"
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = self._total = 0
-        file_system.create_dir(self._path.rpartition("/")[0], recursive=True)
-        self._sink = file_system.open_output_stream(self._path)
-        schema = spec.field_ids or spec.schema
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            schema,
-            compression="zstd",
-            use_dictionary=[name for name in schema.names if name not in PLAIN] if _is_flat(schema) else True,
-        )
+        self._sink: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def _opened(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._file_system.create_dir(self._path.rpartition("/")[0], recursive=True)
+            self._sink = self._file_system.open_output_stream(self._path)
+            schema = self._spec.field_ids or self._spec.schema
+            dictionaries = [name for name in schema.names if name not in PLAIN] if _is_flat(schema) else True
+            self._writer = pq.ParquetWriter(
+                self._sink, schema, compression="zstd", use_dictionary=dictionaries
+            )
+        return self._writer
 
     @property
     def is_full(self) -> bool:
-        return int(self._sink.tell()) + self._bytes // 4 >= self._spec.target_bytes
+        written = int(self._sink.tell()) if self._sink is not None else 0
+        return written + self._bytes // 4 >= self._spec.target_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
@@ -280,25 +286,29 @@ class _OpenFile:
 
     def _flush(self) -> None:
         if self._batches:
-            self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=GROUP_ROWS)
+            self._opened().write_table(pa.Table.from_batches(self._batches), row_group_size=GROUP_ROWS)
             self._total += self._rows
         self._batches, self._rows, self._bytes = [], 0, 0
 
     def close(self) -> WrittenFile:
+        writer = self._opened()
         self._flush()
-        self._writer.close()
+        writer.close()
+        assert self._sink is not None
         self._sink.close()
         if isinstance(self._file_system, pyarrow.fs.LocalFileSystem):
             fsync_file(self._path)
         size = self._file_system.get_file_info(self._path).size
-        return WrittenFile(self._name, size, self._total, self._day, self._writer.writer.metadata)
+        return WrittenFile(self._name, size, self._total, self._day, writer.writer.metadata)
 
     def discard(self) -> None:
         for each in (self._writer, self._sink):
             with contextlib.suppress(OSError, pa.ArrowException):
-                each.close()
-        with contextlib.suppress(OSError):
-            self._file_system.delete_file(self._path)
+                if each is not None:
+                    each.close()
+        if self._sink is not None:
+            with contextlib.suppress(OSError):
+                self._file_system.delete_file(self._path)
 
 
 @contextlib.contextmanager

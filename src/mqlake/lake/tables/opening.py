@@ -8,8 +8,10 @@ a directory has a table of one format.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,6 +29,19 @@ if TYPE_CHECKING:
 
     from mqlake.lake.tables.delta import DeltaTable
     from mqlake.lake.tables.iceberg import IcebergTable
+
+
+_shared: ContextVar[dict[tuple[object, ...], Catalog] | None] = ContextVar("_shared", default=None)
+
+
+@contextlib.contextmanager
+def shared_catalogs() -> Iterator[None]:
+    """Tables that are opened meanwhile have one catalog, and one connection, for each lake."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 def load_table(lake: Lake, name: str, names: Sequence[str] = ()) -> Table | None:
@@ -70,7 +85,14 @@ def _iceberg(lake: Lake) -> tuple[type[IcebergTable], Catalog]:
     require_modules("pyiceberg", "sqlalchemy", command="pip install 'mqlake[iceberg]'")
     from mqlake.lake.tables.iceberg import IcebergTable, open_catalog
 
-    return IcebergTable, open_catalog(lake.catalog_name, lake.catalog_options())
+    name, options = lake.catalog_name, lake.catalog_options()
+    shared, key = _shared.get(), (name, *sorted(options.items()))
+    catalog = None if shared is None else shared.get(key)
+    if catalog is None:
+        catalog = open_catalog(name, options)
+        if shared is not None:
+            shared[key] = catalog
+    return IcebergTable, catalog
 
 
 def _delta() -> type[DeltaTable]:

@@ -188,11 +188,21 @@ class StoreTail:
 
 
 def by_topic(batch: pa.RecordBatch, topics: Mapping[str, object]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each of the topics that are in a batch."""
-    column = batch.column("topic")
-    found = [name for name in pc.unique(column).to_pylist() if name in topics]
-    for topic in found:
-        yield topic, batch if len(found) == 1 else batch.filter(pc.equal(column, topic))
+    """The rows of each of the topics that are in a batch, in their order."""
+    column = batch.column("topic").dictionary_encode()
+    names = column.dictionary.to_pylist()
+    if len(names) == 1 and not column.null_count:
+        if names[0] in topics:
+            yield names[0], batch
+        return
+    codes = column.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    rows = batch.take(pa.array(order))
+    for number, topic in enumerate(names):
+        if topic in topics:
+            first = int(ends[number - 1]) if number else 0
+            yield topic, rows.slice(first, int(ends[number]) - first)
 
 
 class StoreSource:

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import pyarrow as pa
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import OffsetOutOfRangeError, TableConflictError, TableError
@@ -29,6 +32,9 @@ from mqlake.lake.tables.state import TableState
 from mqlake.lake.tables.table import Head, Table
 
 COMMIT_TRIES = 20
+GATHERED_ROWS = 2048
+GATHERED_BYTES = 64 << 20
+"""Of a topic, and of all: what is gathered before it is written."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,8 @@ def write_pieces(
     total, done = sum(piece.bytes for piece in pieces), 0
     try:
         for piece in pieces:
-            for topic, batch in piece.read(columns):
+            found = piece.read(columns)
+            for topic, batch in found if len(targets) == 1 else gathered(found):
                 target = targets[topic]
                 if topic not in writers:
                     writers[topic] = LatestWriter() if target.latest else TableWriter(target.spec)
@@ -115,6 +122,30 @@ def write_pieces(
         for writer in writers.values():
             writer.discard()
         raise
+
+
+def gathered(found: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The same rows in larger batches: where many topics are written in turn, a batch of the log has few of each, and
+    what a batch costs by itself would be most of it."""
+    waiting: dict[str, list[pa.RecordBatch]] = {}
+    rows: Counter[str] = Counter()
+    size = 0
+    for topic, batch in found:
+        if batch.num_rows >= GATHERED_ROWS and topic not in waiting:
+            yield topic, batch
+            continue
+        waiting.setdefault(topic, []).append(batch)
+        rows[topic] += batch.num_rows
+        size += batch.nbytes
+        if rows[topic] >= GATHERED_ROWS:
+            del rows[topic]
+            batches = waiting.pop(topic)
+            size -= sum(each.nbytes for each in batches)
+            yield topic, pa.concat_batches(batches)
+        elif size >= GATHERED_BYTES:
+            yield from ((name, pa.concat_batches(batches)) for name, batches in waiting.items())
+            waiting, rows, size = {}, Counter(), 0
+    yield from ((name, pa.concat_batches(batches)) for name, batches in waiting.items())
 
 
 def run_step(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,7 @@ from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
 from mqlake.lake.tables.latest import KEY
 from mqlake.lake.tables.latest import STEP_BYTES as LATEST_STEP_BYTES
-from mqlake.lake.tables.opening import load_table, make_table
+from mqlake.lake.tables.opening import load_table, make_table, shared_catalogs
 from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Lag, Source, StoreSource
 from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
@@ -135,17 +135,44 @@ class TopicTable:
 
     @classmethod
     def open(
-        cls, lake: Lake, topic: Topic, options: RunOptions = RunOptions(), *, create: bool = True
+        cls,
+        lake: Lake,
+        topic: Topic,
+        options: RunOptions = RunOptions(),
+        *,
+        create: bool = True,
+        source: Source | None = None,
     ) -> TopicTable:
-        """Raises what open_table() raises, and ConfigError for a topic that the source does not have."""
-        source = source_of(topic, options)
-        if create:
-            source.check([topic.topic])
+        """`source`: one that has been checked; else one is made, and asked for the topic. Raises what open_table()
+        raises, and ConfigError for a topic that the source does not have."""
+        if source is None:
+            source = source_of(topic, options)
+            if create:
+                source.check([topic.topic])
         topic = sampled(topic)
         table = open_table(lake, topic, list(source.names(topic.topic)), create=create)
         topic = settled(followed(topic, table) if create else topic, table)
         check_table(table, topic, rows_of(topic))
         return cls(topic, lake, table, source, options)
+
+    @classmethod
+    def open_all(
+        cls, lake: Lake, topics: Collection[Topic], options: RunOptions = RunOptions(), *, create: bool = True
+    ) -> list[TopicTable]:
+        """Those that come from the same place share a source, which is asked once for all topics. Raises what open()
+        raises."""
+        groups: dict[tuple[Any, ...], list[Topic]] = {}
+        for topic in topics:
+            groups.setdefault((*sorted(topic.stores.items()), topic.namesrv), []).append(topic)
+        opened = {}
+        for group in groups.values():
+            source = source_of(group[0], options)
+            if create:
+                source.check([topic.topic for topic in group])
+            with shared_catalogs():
+                for topic in group:
+                    opened[topic.topic] = cls.open(lake, topic, options, create=create, source=source)
+        return [opened[topic.topic] for topic in topics]
 
     @property
     def target(self) -> Target:
