@@ -33,7 +33,7 @@ def compared(
     peer_name: str,
     amount: float,
     unit: str,
-    ratio_min: float,
+    ratio_min: float | None,
     rounds: int | None = None,
     warm_up: int = 1,
     same_work: bool = True,
@@ -48,7 +48,7 @@ def compared(
         work = job()
         return Round(amount, time.perf_counter() - wall, clock() - cpu, (work,))
 
-    for _ in range(warm_up):
+    for _ in range(warm_up if context.scale.warm_up_s else 0):
         context.progress.say(f"{name}: warming up")
         timed(ours, own), timed(peer, others)
     pairs = []
@@ -70,8 +70,8 @@ def compared(
         peer_name,
         ratio=ratio,
         ratio_best=max(a.rate for a, _ in pairs) / max(b.rate for _, b in pairs),
-        target=f">= {ratio_min:g}",
-        met=ratio >= ratio_min,
+        target="" if ratio_min is None else f">= {ratio_min:g}",
+        met=None if ratio_min is None else ratio >= ratio_min,
         work=f"{amount:g} {unit}",
         rounds=tuple((a.rate, b.rate) for a, b in pairs),
     )
@@ -84,11 +84,9 @@ def compared(
         peer_cpu_us=statistics.median(b.cpu_seconds / amount for _, b in pairs) * 1e6,
         cpu_ratio=by_time,
     )
-    return (
-        dataclasses.replace(line, target=f"{line.target} by CPU", met=by_time >= ratio_min)
-        if by_cpu
-        else line
-    )
+    if not by_cpu or ratio_min is None:
+        return line
+    return dataclasses.replace(line, target=f"{line.target} by CPU", met=by_time >= ratio_min)
 
 
 def spark_clock(spark: SparkSession) -> Clock:

@@ -212,9 +212,12 @@ def _started(context: Context) -> Iterator[Bench]:
         yield Bench(context, clients, brokers)
 
 
+SIZES = ((128, "128 B"), (1024, "1 KB"))
+
+
 def sync(context: Context) -> Iterator[Line]:
     with _bench(context) as bench:
-        for size, shown in ((128, "128 B"), (1024, "1 KB")):
+        for size, shown in SIZES[: context.scale.shapes]:
             for threads in (1, 16, 64):
                 count = context.scale.sends if threads > 1 else context.scale.sends // 4
                 yield bench.line(
@@ -227,14 +230,14 @@ def sync(context: Context) -> Iterator[Line]:
 
 def asynchronous(context: Context) -> Iterator[Line]:
     with _bench(context) as bench:
-        for size, shown in ((128, "128 B"), (1024, "1 KB")):
+        for size, shown in SIZES[: context.scale.shapes]:
             request = _send("async", size, context.scale.sends, inFlight=IN_FLIGHT)
             yield bench.line(f"async send {shown}, {IN_FLIGHT} in flight", request)
 
 
 def batch(context: Context) -> Iterator[Line]:
     with _bench(context) as bench:
-        for size, shown in ((128, "128 B"), (1024, "1 KB")):
+        for size, shown in SIZES[: context.scale.shapes]:
             request = _send("batch", size, context.scale.batch_sends, batch=BATCH, threads=4)
             yield bench.line(f"send {shown}, batch of {BATCH}, 4 threads", request, by_cpu=False)
 
@@ -242,7 +245,7 @@ def batch(context: Context) -> Iterator[Line]:
 def transactions(context: Context) -> Iterator[Line]:
     """Each is a half message and its commit."""
     with _bench(context) as bench:
-        for size, shown in ((128, "128 B"), (1024, "1 KB")):
+        for size, shown in SIZES[: context.scale.shapes]:
             request = _send("transaction", size, context.scale.sends, threads=16)
             yield bench.line(f"transactions {shown}, 16 threads", request, ratio_min=TRANSACTION_RATIO_MIN)
 

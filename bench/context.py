@@ -25,6 +25,8 @@ class Scale:
     """How much work. Counts are messages a round."""
 
     rounds: int = 9
+    shapes: int | None = None
+    """Of a broker's loads of one kind, so many; None: all."""
     warm_up_s: float = 90.0
     warm_up_rounds: int = 200
     single: int = 100_000

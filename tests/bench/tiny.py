@@ -15,6 +15,7 @@ from tests.interop.java_peer import TEST_JVM
 TINY = dataclasses.replace(
     QUICK,
     rounds=1,
+    shapes=1,
     warm_up_s=0.0,
     warm_up_rounds=0,
     single=128,
