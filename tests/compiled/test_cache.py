@@ -257,6 +257,12 @@ def test_an_entry_is_good_as_long_as_all_it_was_made_of(
     assert {name for name in before if before[name] != after[name]} == changed
 
 
+def test_code_that_checks_indexes_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = stamps(tmp_path, BELOW, monkeypatch)
+    monkeypatch.setattr(cache.config, "BOUNDSCHECK", 1)
+    assert not set(plain.values()) & set(stamps(tmp_path, BELOW, monkeypatch).values())
+
+
 def test_intrinsics_count_with_their_source() -> None:
     from mqlake.compiled.kernels import sends
 

@@ -24,7 +24,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 
 from mqlake.compiled.directories import directories, is_writable
@@ -46,6 +46,8 @@ def stamp(function: FunctionType) -> str:
     """A digest of what the machine code of `function` was made of: its source file, and the values of the constants
     and the sources of the functions that it names, and that these name."""
     made_of: dict[str, str] = {}
+    if config.BOUNDSCHECK:  # an entry found beside the source does not check
+        made_of["NUMBA_BOUNDSCHECK"] = "1"
     _add_function(function, made_of)
     return hashlib.sha256(repr(sorted(made_of.items())).encode()).hexdigest()
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqlake.compiled import load
 from mqlake.compiled.kernels import pull_layout as layout
+from tests.fuzz import pull_frames
 
 kernels = load("mqlake.compiled.kernels.pulls")
 assert kernels is not None
@@ -100,3 +106,21 @@ def test_numbers_in_decimal(value: int) -> None:
     out = np.zeros(20, np.uint8)
     end = kernels.put_number(out, 0, value)
     assert out[:end].tobytes() == b"%d" % value
+
+
+def test_damaged_frames_units_and_records() -> None:
+    """The bytes that a model gives, out of a socket."""
+    done, answered = pull_frames.run(200_000)
+    assert done >= 200_000 and answered > 50
+
+
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
+def test_no_index_leaves_an_array(tmp_path: Path) -> None:
+    """The same with numba checking every index, in the mapped log as well; minutes."""
+    command = [sys.executable, "-m", "tests.fuzz.pull_frames", "20000000"]
+    env = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        command, env=env, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) >= 20_000_000

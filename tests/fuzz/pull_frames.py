@@ -1,0 +1,195 @@
+"""Pull frames with bytes, records and units damaged, given to the compiled code that answers pulls without Python.
+
+    NUMBA_BOUNDSCHECK=1 python -m tests.fuzz.pull_frames BYTES [SEED]     so many bytes of frames, every index checked
+
+A model in Python says which frames are pulls, and what each is answered: the same bytes come out of a socket. Where
+units or records are damaged, whole answers come out, of records that are where the log says they are.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+import sys
+from itertools import accumulate
+
+import numpy as np
+
+from mqlake.compiled import load
+from mqlake.compiled.kernels import pull_layout as layout
+from mqlake.formats.columns import Int64s
+from mqlake.formats.record import encode_record
+
+NUMBER = rb"(0|[1-9][0-9]{0,17})"
+HEADERS = (
+    (b'{"code":11,"extFields":{"q":"0","o":"', b'","c":"', b'"},"flag":0,"opaque":', b',"v":1}'),
+    (b'{"code":361,"extFields":{"q":"1","c":"', b'","o":"', b'"},"opaque":', b"}"),
+)
+ORDERS = ((2, 0, 1), (2, 1, 0))
+"""Which of the numbers is opaque, queueOffset, commitOffset."""
+ANSWER = (b'{"code":0,"next":"', b'","min":"', b'","max":"', b'"},"opaque":', b"}")
+TOPIC, MESSAGES, FIRST, COUNT_MAX, BASE = b"Topic", 40, 3, 5, 1 << 20
+BYTES_MAX = 900
+ODD = b'0123456789"{}:,\\ a\0\1\xff\x80'
+
+
+class Pulls:
+    """Two queues in one log, and the arrays of pull_layout."""
+
+    def __init__(self) -> None:
+        kernels = load("mqlake.compiled.kernels.pulls")
+        assert kernels is not None
+        self.kernels = kernels
+        self.numbers: Int64s = np.zeros(layout.NUMBERS_SIZE, np.int64)
+        self.octets = np.zeros(layout.OCTETS_SIZE, np.uint8)
+        self.records: list[list[bytes]] = [[], []]
+        places: list[list[int]] = [[], []]
+        log = b""
+        for n in range(2 * MESSAGES):
+            queue_id = (n // 3) % 2
+            offset = FIRST + len(self.records[queue_id])
+            record = encode_record(
+                b"%d" % n * (n % 60), 0, queue_id, 0, offset, BASE + len(log), 0, 1, bytes(8), 2, bytes(8), 0, 0,
+                TOPIC, b"",
+            )  # fmt: skip
+            places[queue_id].append(BASE + len(log))
+            self.records[queue_id].append(record)
+            log += record
+        self.log = np.frombuffer(bytearray(log), np.uint8)
+        self.ends = [FIRST + len(records) for records in self.records]
+        self.reader, self.writer = socket.socketpair()
+        for side in (self.reader, self.writer):
+            side.setblocking(False)
+            side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+        for row, header in enumerate(HEADERS):
+            self._plan(row, header)
+            units = b"".join(
+                place.to_bytes(8, "big") + len(record).to_bytes(4, "big") + bytes(8)
+                for place, record in zip(places[row], self.records[row], strict=True)
+            )
+            at = layout.UNITS_AT + row * layout.UNITS_AHEAD * layout.UNIT_SIZE
+            self.octets[at : at + len(units)] = np.frombuffer(units, np.uint8)
+            self.units_size = len(units)
+
+    def _plan(self, row: int, header: tuple[bytes, ...]) -> None:
+        at, text = row * layout.TEXT_SIZE, b"".join((*header, *ANSWER, TOPIC))
+        self.octets[at : at + len(text)] = np.frombuffer(text, np.uint8)
+        plan = self.numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE]
+        plan[: layout.IS_READY] = [
+            at, *map(len, header), *ORDERS[row], *map(len, ANSWER), len(TOPIC), row, BYTES_MAX, COUNT_MAX
+        ]  # fmt: skip
+        plan[layout.IS_READY : layout.READY_FLOOR + 1] = [
+            1, self.log.ctypes.data, len(self.log), BASE, FIRST, self.ends[row], FIRST, self.ends[row], BASE
+        ]  # fmt: skip
+
+    def take(self, data: bytes) -> tuple[int, bytes]:
+        """(Where the next frame begins, what was sent.)"""
+        received = np.frombuffer(data, np.uint8)
+        self.numbers[layout.KNOWN], self.numbers[layout.CUT_FD] = len(HEADERS), -1
+        self.numbers[layout.HINT] = 0
+        start = self.kernels.take_pulls(
+            received, 0, len(received), self.writer.fileno(), self.numbers, self.octets
+        )
+        assert self.numbers[layout.CUT_FD] == -1
+        sent = b""
+        while more := _received(self.reader):
+            sent += more
+        return start, sent
+
+    def expected(self, data: bytes) -> tuple[int, bytes]:
+        """The same, by the model."""
+        start, sent = 0, b""
+        while (end := _frame_end(data, start)) > 0:
+            answer = self._answer(data[start + 8 : end])
+            if answer is None:
+                break
+            sent += answer
+            start = end
+        return start, sent
+
+    def _answer(self, header: bytes) -> bytes | None:
+        for row, pieces in enumerate(HEADERS):
+            match = re.fullmatch(NUMBER.join(map(re.escape, pieces)), header)
+            if match is None:
+                continue
+            opaque, offset, _ = (int(match.groups()[n]) for n in ORDERS[row])
+            if opaque >= 2**31 or not FIRST <= offset < self.ends[row]:
+                return None
+            found = self.records[row][offset - FIRST : offset - FIRST + COUNT_MAX]
+            sizes = list(accumulate(map(len, found)))
+            found = [record for n, record in enumerate(found) if not n or sizes[n] <= BYTES_MAX]
+            numbers = (offset + len(found), FIRST, self.ends[row], opaque)
+            head = ANSWER[0] + b"".join(
+                b"%d" % number + piece for number, piece in zip(numbers, ANSWER[1:], strict=True)
+            )
+            body = b"".join(found)
+            return (4 + len(head) + len(body)).to_bytes(4, "big") + len(head).to_bytes(4, "big") + head + body
+        return None
+
+
+def _frame_end(data: bytes, start: int) -> int:
+    """Of the frame without a body that begins there; 0 if there is none, or not all of it."""
+    size, word = (int.from_bytes(data[at : at + 4], "big") for at in (start, start + 4))
+    end = start + 4 + size
+    return end if len(data) - start >= 18 and end <= len(data) and size >= 4 and word == size - 4 else 0
+
+
+def _received(reader: socket.socket) -> bytes:
+    try:
+        return reader.recv(1 << 22)
+    except BlockingIOError:
+        return b""
+
+
+def frames(chance: random.Random) -> bytes:
+    """A read of some pulls, damaged in half of the cases."""
+    data = bytearray()
+    for _ in range(chance.choice((1, 2, 3, 20, 40))):
+        row = chance.randrange(2)
+        offset = chance.choice((FIRST, FIRST + MESSAGES - 1, chance.randrange(2 * MESSAGES), 10**17))
+        numbers = [0, 0, 0]
+        for which, number in zip(
+            ORDERS[row], (chance.randrange(2**31), offset, chance.randrange(99)), strict=True
+        ):
+            numbers[which] = number
+        header = HEADERS[row][0]
+        for number, piece in zip(numbers, HEADERS[row][1:], strict=True):
+            header += b"%d" % number + piece
+        data += (len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    for _ in range(chance.choice((0, 1, 1, 4))):
+        data[chance.randrange(len(data))] = chance.choice((chance.choice(ODD), chance.randrange(256)))
+    return bytes(data[: chance.choice((len(data), chance.randrange(len(data) + 1)))])
+
+
+def whole_answers(sent: bytes) -> bool:
+    at = 0
+    while at + 8 <= len(sent):
+        at += 4 + int.from_bytes(sent[at : at + 4], "big")
+    return at == len(sent)
+
+
+def run(size: int, seed: int = 1) -> tuple[int, int]:
+    """(Bytes of frames, pulls that were answered); AssertionError when compiled code and the model differ."""
+    chance, pulls, done, answered = random.Random(seed), Pulls(), 0, 0
+    units_at = [layout.UNITS_AT + row * layout.UNITS_AHEAD * layout.UNIT_SIZE for row in range(2)]
+    while done < size:
+        data = frames(chance)
+        done += len(data)
+        if chance.random() < 0.7:
+            start, sent = pulls.take(data)
+            assert (start, sent) == pulls.expected(data), data
+        else:
+            area, at = pulls.log, chance.randrange(len(pulls.log))
+            if chance.random() < 0.5:
+                area, at = pulls.octets, chance.choice(units_at) + chance.randrange(pulls.units_size)
+            before, area[at] = area[at], chance.randrange(256)
+            start, sent = pulls.take(data)
+            area[at] = before
+            assert 0 <= start <= len(data) and whole_answers(sent), data
+        answered += bool(start)
+    return done, answered
+
+
+if __name__ == "__main__":
+    print(*run(*map(int, sys.argv[1:3])))
