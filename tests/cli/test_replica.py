@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from mqlake.cli.main import cli
 from mqlake.client import Message
 from mqlake.client.blocking import Producer
 from mqlake.store.check.diff import diff_stores
@@ -33,6 +36,12 @@ class Master(MqlakeBroker):
             for number in range(first, first + count):
                 producer.send(Message("T", b"%d" % number * 100, keys=f"k{number}"))
 
+    def fill_file(self) -> None:
+        """More than a file of the log holds; random bytes are not compressed."""
+        with Producer("PG", self.namesrv) as producer:
+            for _ in range(25):
+                producer.send(Message("T", os.urandom(64 << 10)))
+
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Master]:
@@ -46,8 +55,13 @@ def mqlake(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
+def here(*arguments: object) -> Result:
+    """A command that starts nothing, in this process."""
+    return CliRunner().invoke(cli, [*map(str, arguments)])
+
+
 def status(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(mqlake("replica", "status", "--store", directory, "--json").stdout)
+    found: dict[str, Any] = json.loads(here("replica", "status", "--store", directory, "--json").stdout)
     return found
 
 
@@ -76,12 +90,12 @@ def test_it_catches_up_is_resumed_and_follows(tmp_path: Path, master: Master) ->
         until(lambda: status(replica)["inStep"])
         assert status(replica)["running"]
         # no client is sent to it
-        listed = mqlake("admin", "cluster", "list", "-n", master.namesrv, "--json")
+        listed = here("admin", "cluster", "list", "-n", master.namesrv, "--json")
         assert [broker["brokerId"] for broker in json.loads(listed.stdout)] == [0]
         following.kill()
         following.wait()
-        shown = mqlake("replica", "status", "--store", replica)
-        assert shown.returncode == 1 and "not running" in shown.stdout
+        shown = here("replica", "status", "--store", replica)
+        assert shown.exit_code == 1 and "not running" in shown.stdout
         master.send(50, 400)
         again = mqlake("replica", "--of", master.address, "--store", replica, "--once", "--bandwidth", "50m")
         assert again.returncode == 0, again.stderr
@@ -93,7 +107,7 @@ def test_it_catches_up_is_resumed_and_follows(tmp_path: Path, master: Master) ->
 
 
 def test_from_now_begins_with_the_newest_file(tmp_path: Path, master: Master) -> None:
-    master.send(4000, 1000)
+    master.fill_file()
     replica = tmp_path / "replica"
     done = mqlake("replica", "--of", master.address, "--store", replica, "--once", "--from-now")
     assert done.returncode == 0, done.stderr
@@ -138,14 +152,14 @@ def test_once_ends_when_it_can_never_catch_up(tmp_path: Path, master: Master) ->
 
 
 def test_what_is_no_master_is_said(tmp_path: Path, master: Master) -> None:
-    nobody = mqlake("replica", "--of", "127.0.0.1:1", "--store", tmp_path / "r")
-    assert nobody.returncode == 1 and "127.0.0.1:1" in nobody.stderr
-    namesrv = mqlake("replica", "--of", master.namesrv, "--store", tmp_path / "r")
-    assert namesrv.returncode != 0 and "no RocketMQ broker" in namesrv.stderr
-    unknown = mqlake("replica", "--of", "broker-9", "-n", master.namesrv, "--store", tmp_path / "r")
-    assert unknown.returncode != 0 and "there are broker-0" in unknown.stderr
-    assert mqlake("replica", "status", "--store", tmp_path).returncode != 0
+    nobody = here("replica", "--of", "127.0.0.1:1", "--store", tmp_path / "r")
+    assert nobody.exit_code == 1 and "127.0.0.1:1" in nobody.stderr
+    namesrv = here("replica", "--of", master.namesrv, "--store", tmp_path / "r")
+    assert namesrv.exit_code != 0 and "no RocketMQ broker" in namesrv.stderr
+    unknown = here("replica", "--of", "broker-9", "-n", master.namesrv, "--store", tmp_path / "r")
+    assert unknown.exit_code != 0 and "there are broker-0" in unknown.stderr
+    assert here("replica", "status", "--store", tmp_path).exit_code != 0
     (tmp_path / "replica.json").write_text('{"pid": ')
-    broken = mqlake("replica", "status", "--store", tmp_path)
-    assert broken.returncode == 2 and "replica.json" in broken.stderr and "delete it" in broken.stderr
-    assert mqlake("replica").returncode == 2
+    broken = here("replica", "status", "--store", tmp_path)
+    assert broken.exit_code == 2 and "replica.json" in broken.stderr and "delete it" in broken.stderr
+    assert here("replica").exit_code == 2

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from mqlake.cli.main import cli
 from mqlake.cli.serve import _set_apart
 from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.client import RemotingClient
@@ -58,6 +60,15 @@ def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str
     return errors
 
 
+def refused(directory: Path, *arguments: str) -> str:
+    """The line on stderr of a command line that cannot be; in this process, as it starts nothing."""
+    ports = ["--port=0", "--namesrv-port=0"]
+    result = CliRunner().invoke(cli, ["serve", "--store", str(directory), *ports, *arguments])
+    assert result.exit_code == 2 and result.stdout == "", result.output
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
 async def ask(address: str, code: int, header: object = None, body: bytes | None = None) -> RemotingCommand:
     async with RemotingClient() as client:
         return await client.call(address, RemotingCommand.create_request(code, header, body), PATIENCE_S)
@@ -72,8 +83,7 @@ def route(namesrv: str, topic: str) -> TopicRouteData:
     return TopicRouteData.from_json(answer.body_bytes())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_what_to_try_next_and_stops_cleanly(tmp_path, number):
+def test_it_says_what_to_try_next_and_stops_cleanly(tmp_path):
     with serving(tmp_path / "data") as process:
         lines = [process.stdout.readline().split(maxsplit=1) for _ in range(5)]
         assert [name for name, _ in lines] == ["name", "broker", "gRPC", "data", "try"]
@@ -81,7 +91,7 @@ def test_it_says_what_to_try_next_and_stops_cleanly(tmp_path, number):
         assert f"mqlake produce -n {namesrv}" in lines[4][1]
         assert send(broker, "T", b"x").code == 0
         assert route(namesrv, "T").broker_datas[0].broker_addrs == {0: broker}
-        assert stopped(process, number) == ""
+        assert stopped(process) == ""
     assert not (tmp_path / "data" / "broker-0" / "abort").exists()
 
 
@@ -100,21 +110,7 @@ def test_what_was_sent_is_there_after_a_kill(tmp_path):
         stopped(process)
 
 
-def test_brokers_that_share_nothing(tmp_path):
-    with serving(tmp_path, "--json", "--brokers=2") as process:
-        where = ready(process)
-        namesrv, brokers = where["namesrv"], where["brokers"]
-        assert len(set(brokers)) == 2
-        for broker in brokers:
-            assert send(broker, "T", b"x").code == 0
-        known = route(namesrv, "T")
-        assert {each.broker_name for each in known.queue_datas} == {"broker-0", "broker-1"}
-        assert stopped(process) == ""
-    for name in ("broker-0", "broker-1"):
-        assert (tmp_path / name / "commitlog").exists() and not (tmp_path / name / "abort").exists()
-
-
-def test_what_a_file_says_once_is_made_different_for_each_broker(tmp_path):
+def test_brokers_share_nothing_and_what_a_file_says_once_is_made_different_for_each(tmp_path):
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=b\nnamesrvAddr=127.0.0.1:1\nmetricsExporterType=PROM\n")
     with serving(
@@ -123,7 +119,12 @@ def test_what_a_file_says_once_is_made_different_for_each_broker(tmp_path):
         where = ready(process)
         known = route(where["namesrv"], "SELF_TEST_TOPIC")
         assert {each.broker_name for each in known.queue_datas} == {"b-0", "b-1"}
+        assert len(set(where["brokers"])) == 2
+        for broker in where["brokers"]:
+            assert send(broker, "T", b"x").code == 0
         stopped(process)
+    for name in ("broker-0", "broker-1"):
+        assert (tmp_path / name / "commitlog").exists() and not (tmp_path / name / "abort").exists()
 
 
 def test_metrics_of_several_brokers_have_a_port_each():
@@ -147,9 +148,7 @@ def test_the_vip_port_is_named_when_it_is_taken(tmp_path):
 def test_a_port_that_is_taken_is_named_with_its_option_and_nothing_is_made(tmp_path, option):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with serving(tmp_path / "data", f"{option}={port}") as process:
-            _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2 and len(errors.splitlines()) == 1
+        errors = refused(tmp_path / "data", f"{option}={port}")
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; use {option} to choose" in errors
     assert not (tmp_path / "data").exists()
 
@@ -236,10 +235,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words
     (tmp_path / "commitlog").mkdir()
     monkeypatch.chdir(tmp_path)
     tmp_path = tmp_path / "data"
-    with serving(tmp_path, *arguments) as process:
-        _, errors = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 2
-        assert errors.startswith("error: ") and words in errors and errors.count("\n") == 1
+    assert words in refused(tmp_path, *arguments)
 
 
 def test_a_damaged_log_is_refused_and_nothing_changes(tmp_path):
@@ -287,7 +283,7 @@ def test_settings_of_a_file_and_of_the_command_line(tmp_path):
         known = route(where["namesrv"], "SELF_TEST_TOPIC")
         assert known.broker_datas[0].cluster == "D"
         assert not listens_on_all(int(where["brokers"][0].rpartition(":")[2]))
-        assert stopped(process) == (
+        assert stopped(process, signal.SIGINT) == (
             f"{conf}: without effect here: isolateLogEnable\n"
             f"{conf}: bindAddress=0.0.0.0 is ignored; --host is 127.0.0.1\n"
         )
