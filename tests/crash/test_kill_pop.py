@@ -54,20 +54,20 @@ def test_the_checker_finds(broken: str, rule: str) -> None:
     first = history.delivered(b"a", T, T + 1000)
     again = history.delivered(b"a", T + (900 if broken == "soon" else 1001), T + 3000)
     if broken != "lost":
-        again.acknowledged_at = T + 1500
+        again.acknowledging, again.acknowledged_at = True, T + 1500
     if broken == "again":
         first.acknowledged_at = T + 999
     if broken == "unknown":
         history.delivered(b"who?", T, T + 1)
     late = history.delivered(b"late", T + (499 if broken == "early" else 500), T + 2000)
-    late.acknowledged_at = T + 600
+    late.acknowledging, late.acknowledged_at = True, T + 600
     if broken == "recalled":
         history.recalled.add(b"late")
     one = history.delivered(b"1", T, T + 1000)
     two = history.delivered(b"2", T + (999 if broken == "overtaken" else 1000), T + 2000)
     again = history.delivered(b"1", T + 1000, T + 2000)
-    again.acknowledged_at = two.acknowledged_at = T + 1100
-    assert one.acknowledged_at is None
+    again.acknowledging = two.acknowledging = True
+    assert not one.acknowledging
     found = history.violations()
     assert [text[: len(rule)] for text in found] == ([rule] if rule else []), found
 
