@@ -360,7 +360,7 @@ def serve(
         if lease[LINGERS] == 0:
             if rows < 2:  # after one alone there is hardly ever another
                 break
-        elif not wait(epoll, lease[OTHERS], ends - now, loop_numbers):
-            break
+        elif rows < 2 and not wait(epoll, lease[OTHERS], ends - now, loop_numbers):
+            break  # after more than one there mostly is another, which `receive` sees for half the price
         began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
     return rows, left, count, done, places, transactional
