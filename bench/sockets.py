@@ -262,16 +262,16 @@ class EmptyLoop(OneProcess):
         self.address = f"127.0.0.1:{self._server.match[1]}"
 
 
-def touch_free_memory() -> None:
-    """Touches half of the free memory, so that the kernel hands out pages that were in use before. A virtual machine
-    may get a page from its host only when it is touched for the first time, which took 9 µs here instead of 1: more
-    than all that a broker does for the messages in it."""
+def touch_free_memory(most: int) -> None:
+    """Touches half of the free memory, `most` bytes at most, so that the kernel hands out pages that were in use
+    before. A virtual machine may get a page from its host only when it is touched for the first time, which took 9 µs
+    here instead of 1: more than all that a broker does for the messages in it."""
     free = next(
         int(line.split()[1]) << 10
         for line in Path("/proc/meminfo").read_text().splitlines()
         if line.startswith("MemFree:")
     )
-    with mmap.mmap(-1, max(1, free // 2)) as memory:
+    with mmap.mmap(-1, max(1, min(most, free // 2))) as memory:
         memory.madvise(MADV_POPULATE_WRITE)
 
 
@@ -356,7 +356,7 @@ def _servers(
         "mappedFileSizeCommitLog": scale.broker_log_file,
         **settings,
     }
-    touch_free_memory()
+    touch_free_memory(8 * scale.broker_log_file)
     with context.scratch("sockets") as root, contextlib.ExitStack() as running:
         servers: dict[str, Broker] = {
             "mqlake": MqlakeBroker(root / "mqlake", config, small=False),
