@@ -42,9 +42,9 @@ def recover_offsets(state: PopState, overlap_ms: int = OVERLAP_MS) -> int:
     broker = state.broker
     since = _written_at(state) - overlap_ms
     reached: dict[tuple[str, str, int], int] = {}
-    topic_config = broker.topic_config_manager.select_topic_config(state.revive_log.topic)
-    count = topic_config.read_queue_nums if topic_config is not None else 0
-    places = [(TIMER_TOPIC, 0), *((state.revive_log.topic, queue_id) for queue_id in range(count))]
+    revive_topic = state.revive_log.topic
+    queue_ids = broker.store.consume_queues.queues(revive_topic)
+    places = [(TIMER_TOPIC, 0), *((revive_topic, queue_id) for queue_id in queue_ids)]
     for topic, queue_id in places:
         for checkpoint in _checkpoints(state, topic, queue_id, since):
             key = checkpoint.key
@@ -117,10 +117,10 @@ def recover_revived(state: PopState, revived: RevivedBefore) -> None:
     since = _first_open(state)
     if since is None:
         return
-    for topic, config in list(state.broker.topic_config_manager.topic_config_table.items()):
+    for topic in store.consume_queues.topics():  # topics.json may not have what was made just before a crash
         if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             continue
-        for queue_id in range(config.read_queue_nums):
+        for queue_id in store.consume_queues.queues(topic):
             offset = store.get_offset_in_queue_by_time(topic, queue_id, since)
             end = store.max_offset_in_queue(topic, queue_id)
             offset = max(offset, end - REVIVED_MAX)
@@ -137,9 +137,8 @@ def recover_revived(state: PopState, revived: RevivedBefore) -> None:
 def _first_open(state: PopState) -> int | None:
     """When the first checkpoint that is not known as done was stored in the revive topic, in ms; None if all are."""
     broker, topic = state.broker, state.revive_log.topic
-    config = broker.topic_config_manager.select_topic_config(topic)
     found = []
-    for queue_id in range(config.read_queue_nums if config is not None else 0):
+    for queue_id in broker.store.consume_queues.queues(topic):
         committed = broker.consumer_offset_manager.query_offset(REVIVE_GROUP, topic, queue_id)
         offset = max(committed + 1, broker.store.min_offset_in_queue(topic, queue_id), 0)
         if offset < broker.store.max_offset_in_queue(topic, queue_id):
