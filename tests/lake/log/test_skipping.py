@@ -13,11 +13,12 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from mqlake.errors import OffsetOutOfRangeError
+from mqlake.formats.batch import encode_messages
 from mqlake.lake.log import coverage, skipping, store_times
 from mqlake.lake.log.plan import ReadPlan, plan
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
-from mqlake.message import MessageExt, MessageExtBrokerInner
+from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
 from mqlake.store import DefaultMessageStore, MessageStoreConfig
 from tests.spark.stores import SETTINGS, copy_store, log_files, overwrite, seen
@@ -167,6 +168,37 @@ def test_a_queue_file_that_was_only_begun(hours: Path, tmp_path: Path) -> None:
     found, plan = read(root, ds.EqualTo(("topic",), "Hour-4"))
     assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4"]
     assert plan.bytes_to_read < plan.bytes_of_log / 2
+
+
+@pytest.fixture(scope="module")
+def inner_batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty records of a topic of inner batches, three messages in each, between those of another topic."""
+    root = tmp_path_factory.mktemp("inner") / "store"
+    config = MessageStoreConfig.from_mapping({**SETTINGS, "storePathRootDir": str(root)})
+    with DefaultMessageStore(config, is_batch_topic=lambda topic: topic == "Inner") as store:
+        store.load()
+        store.start()
+        for n in range(60):
+            for _ in range(10):
+                assert store.put_message(MessageExtBrokerInner("Other", bytes(100))).is_ok
+            items = encode_messages([Message("", b"%d/%d" % (n, k), keys=f"i{n}") for k in range(3)])
+            batch = MessageExtBrokerInner("Inner", items, properties={PROPERTY_INNER_NUM: "3"})
+            batch.sys_flag = MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
+            assert store.put_message(batch).is_ok
+    return root
+
+
+@pytest.mark.parametrize("unpack", ["true", "false"])
+def test_inner_batches(inner_batches: Path, unpack: str) -> None:
+    """The index knows nothing of the keys of their messages, and a queue has a unit for each batch."""
+    wanted = sorted({m.physical_offset for m in seen(inner_batches) if m.topic == "Inner"})
+    found, plan = read(inner_batches, ds.EqualTo(("topic",), "Inner"), unpack=unpack)
+    assert sorted(set(found)) == wanted
+    assert unpack == "false" or plan.bytes_to_read < plan.bytes_of_log / 2
+    for filters in ([ds.EqualTo(("keys",), "i30")], [ds.EqualTo(("keys",), "i59")]):
+        found, _ = read(inner_batches, *filters, unpack=unpack)
+        assert found == read(inner_batches, *filters, unpack=unpack, skipping="false")[0]
+        assert (len(found) == 3) == (unpack == "true")
 
 
 def test_without_an_index(hours: Path, tmp_path: Path) -> None:
