@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -149,6 +150,31 @@ def test_once_ends_when_it_can_never_catch_up(tmp_path: Path, master: Master) ->
     assert "error: not caught up: this slave's log is not its master's" in done.stderr
     assert "in step" not in done.stdout
     assert status(other)["trouble"] == "diverged"
+
+
+def test_queues_that_cannot_be_written_are_trouble(tmp_path: Path, master: Master) -> None:
+    """The log has room, the first file of the index has none: no file may be as large."""
+    replica = tmp_path / "replica"
+    limited = subprocess.Popen(
+        [*MQLAKE, "replica", "--of", master.address, "--store", str(replica)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20)),
+    )
+    try:
+        assert limited.stderr is not None
+        said = "writing a consume queue failed: [Errno 27] File too large: "
+        line = next(line for line in iter(limited.stderr.readline, "") if line.startswith(said))
+        assert str(replica / "index") in line
+        assert status(replica)["trouble"] == "disk"
+        assert end_of(replica) == end_of(master.store)
+    finally:
+        limited.send_signal(signal.SIGTERM)
+        limited.communicate(timeout=PATIENCE_S)
+    again = mqlake("replica", "--of", master.address, "--store", replica, "--once")
+    assert again.returncode == 0, again.stderr
+    assert diff_stores(str(master.store), str(replica)).is_equal
 
 
 def test_what_is_no_master_is_said(tmp_path: Path, master: Master) -> None:

@@ -225,6 +225,8 @@ class ReadReplica:
         status.state, status.following = client.state.name, client.is_following
         status.trouble = "" if client.trouble is Trouble.NONE else client.trouble.value
         status.text = client.trouble_text
+        if not status.trouble and store.running_flags.is_logics_queue_error:
+            status.trouble, status.text = Trouble.DISK.value, "; ".join(store.running_flags.reasons())
         status.min_offset, status.max_offset = store.min_phy_offset, end
         status.dispatched_offset = end - store.dispatch_behind_bytes
         status.master_max_offset = replication.master_max

@@ -13,12 +13,14 @@ from mqlake.base.findings import Severity
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
 from mqlake.formats.record import encode_blank
 from mqlake.store.check.verify import VerifyReport, verify_store
+from mqlake.store.config import MessageStoreConfig
 from mqlake.store.log.log_reader import HoleKind
-from mqlake.store.message_store import open_store
+from mqlake.store.message_store import DefaultMessageStore, open_store
 from tests.golden import CASES, unpack
 from tests.store.small_store import (
     COUNT,
     SETTINGS,
+    START_MS,
     change,
     contents,
     fill,
@@ -28,6 +30,7 @@ from tests.store.small_store import (
     message,
     pretend_crash,
 )
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -351,6 +354,23 @@ def test_a_checkpoint_ahead_of_the_log(store: Path) -> None:
     latest = verify_store(store).last_store_timestamp
     change(store / "checkpoint", 0, struct.pack(">q", latest + 1000))
     assert damage(verified(store)) == [("checkpoint", "checkpoint", 0)]
+
+
+def test_a_clock_that_was_set_back_while_the_store_was_open(tmp_path: Path) -> None:
+    """The checkpoint has the newest time, which the last message has not."""
+    root, day_ms = tmp_path / "store", 86_400_000
+    now = [START_MS]
+    config = MessageStoreConfig.from_mapping({**SETTINGS, "storePathRootDir": str(root)})
+    store = DefaultMessageStore(config, clock_ms=lambda: now[0])
+    store.load()
+    store.start()
+    for number, now[0] in enumerate([START_MS, START_MS + day_ms, START_MS + 1]):
+        assert store.put_message(message(number)).is_ok
+        store.flush()
+    assert store.wait_until_dispatched(PATIENCE_S)
+    store.shutdown()
+    report = verified(root)
+    assert report.ok and not report.findings and report.last_store_timestamp >= START_MS + day_ms
 
 
 def test_a_checkpoint_that_is_no_time(store: Path) -> None:

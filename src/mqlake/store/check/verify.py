@@ -173,8 +173,9 @@ def _verify(
             index_verifier.check(chunk, columns, walk.holes)
             report.records += chunk.count
             report.record_bytes += int(chunk.scan.size.sum())
+            newest = int(chunk.scan.store_timestamp.max())  # not the last one's: clocks are set back
+            report.last_store_timestamp = max(report.last_store_timestamp, newest)
         report.holes, report.end_offset = walk.holes, walk.end
-        report.last_store_timestamp = walk.last_timestamp
         _report_holes(walk.holes, findings, settled=settled)
         queue_verifier.finish(walk.holes, walk.end)
         index_verifier.finish(walk.holes, walk.end)

@@ -425,10 +425,12 @@ def _open(path: str, file_size: int, *, read_only: bool, size_key: str) -> int:
         if not read_only and size != file_size:
             os.posix_fallocate(fd, 0, file_size)
             fsync_dir(os.path.dirname(path))
-    except BaseException:
+    except BaseException as error:
         os.close(fd)
         if not existed and not read_only:
             os.unlink(path)
+        if isinstance(error, OSError):
+            error.filename = path  # posix_fallocate does not say it
         raise
     return fd
 
