@@ -16,6 +16,7 @@ from tests.interop.make_golden import CONFIG, cases
 from tests.interop.mixes import MIXES, ONE_INDEX_FILE, SMALL, TOPICS, everything
 from tests.interop.mqlake_peer import Writer, contents, numbered, open_store
 from tests.interop.mqlake_peer import put as mqlake_put
+from tests.waiting import PATIENCE_S
 
 
 def settings(case: str) -> Json:
@@ -46,7 +47,7 @@ def test_a_clean_store(java_store: JavaStore, tmp_path: Path, case: str) -> None
     ops, topics, config = cases()[case].ops, cases()[case].topics, settings(case)
     with open_store(tmp_path, config, topics=topics) as store:
         results = mqlake_put(store, ops)
-        store.wait_until_dispatched(60)
+        store.wait_until_dispatched(PATIENCE_S)
         as_asked(ops, results, contents(store).records)
     java_agrees(java_store, tmp_path, config, topics, clean=True)
 
@@ -56,7 +57,7 @@ def test_everything_in_one_store(java_store: JavaStore, tmp_path: Path, mix: str
     ops = everything()
     with open_store(tmp_path, MIXES[mix], topics=TOPICS) as store:
         results = mqlake_put(store, ops)
-        store.wait_until_dispatched(60)
+        store.wait_until_dispatched(PATIENCE_S)
         as_asked(ops, results, contents(store).records)
     java_agrees(java_store, tmp_path, MIXES[mix], TOPICS, clean=True)
 

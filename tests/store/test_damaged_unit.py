@@ -13,6 +13,7 @@ from mqlake.store import damaged_unit
 from mqlake.store.damaged_unit import find_message
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.queues.consume_queue import ConsumeQueue
+from tests.waiting import PATIENCE_S
 
 COUNT = 40
 
@@ -27,7 +28,7 @@ def store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[DefaultM
                 message = MessageExtBrokerInner(topic, b"%d" % number)
                 message.queue_id = queue_id
                 assert opened.put_message(message).is_ok
-        assert opened.wait_until_dispatched(60)
+        assert opened.wait_until_dispatched(PATIENCE_S)
         opened.consume_queues.flush()
         yield opened
 

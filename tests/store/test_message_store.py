@@ -455,7 +455,7 @@ class TestAClockThatIsSetBack:
         with made(tmp_path, clock=clock) as store:
             for current in now:  # noqa: B007 - the clock shows it
                 assert store.put_message(message(topic="T", queue_id=0)).is_ok
-            assert store.wait_until_dispatched(10)
+            assert store.wait_until_dispatched(PATIENCE_S)
             assert store.max_offset_in_queue("T", 0) == len(times)
             for at in range(950, 1450, 5):
                 found = store.get_offset_in_queue_by_time("T", 0, at, BoundaryType.LOWER)

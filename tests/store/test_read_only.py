@@ -15,6 +15,7 @@ from mqlake.store.file_sizes import detect_settings
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import GetMessageStatus
+from tests.waiting import PATIENCE_S
 
 SMALL = {
     "mappedFileSizeCommitLog": 4096,
@@ -33,7 +34,7 @@ def writer(tmp_path: Path) -> Iterator[DefaultMessageStore]:
 def put(writer: DefaultMessageStore, first: int, last: int) -> None:
     for n in range(first, last):
         assert writer.put_message(MessageExtBrokerInner("T", b"%d" % n, keys=f"k{n}")).is_ok
-    assert writer.wait_until_dispatched(10)
+    assert writer.wait_until_dispatched(PATIENCE_S)
 
 
 def bodies(view: ReadOnlyStore) -> list[int]:

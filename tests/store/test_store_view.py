@@ -20,6 +20,7 @@ from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import GetMessageStatus
 from tests.store.small_store import change, flip, log_file
+from tests.waiting import PATIENCE_S
 
 INNER = MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
 
@@ -39,7 +40,7 @@ def put_inner_batches(store: DefaultMessageStore, *counts: int) -> None:
         batch = MessageExtBrokerInner("Batches", encode_messages([Message("Batches", b"x")] * count))
         batch.sys_flag, batch.properties = INNER, {PROPERTY_INNER_NUM: str(count)}
         assert store.put_message(batch).is_ok
-    assert store.wait_until_dispatched(60)
+    assert store.wait_until_dispatched(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_an_inner_batch_counts_as_all_its_messages(
 def test_whoever_asks_for_none_gets_one(store: DefaultMessageStore) -> None:
     for _ in range(3):
         assert store.put_message(MessageExtBrokerInner("T", b"x")).is_ok
-    assert store.wait_until_dispatched(60)
+    assert store.wait_until_dispatched(PATIENCE_S)
     got = store.get_message("group", "T", 0, 1, 0)
     assert (list(got.queue_offsets), got.next_begin_offset) == ([1], 2)
 
@@ -69,7 +70,7 @@ def test_a_message_with_two_keys_of_one_hash_counts_once(store: DefaultMessageSt
         message = MessageExtBrokerInner("T", body)
         message.properties = {PROPERTY_KEYS: keys}
         assert store.put_message(message).is_ok
-    assert store.wait_until_dispatched(60)
+    assert store.wait_until_dispatched(PATIENCE_S)
     found = [[m.body for m in store.query_message("T", "BBBB", count).messages()] for count in (1, 2, 3)]
     assert found == [[b"second"], [b"first", b"second"], [b"first", b"second"]]
 
@@ -89,7 +90,7 @@ class TestDamage:
             result = store.put_message(message)
             assert result.append_result is not None
             places.append(result.append_result.wrote_offset)
-        assert store.wait_until_dispatched(60)
+        assert store.wait_until_dispatched(PATIENCE_S)
         return places
 
     def pull_all(self, store: DefaultMessageStore, **options: Any) -> list[int]:
@@ -236,7 +237,7 @@ def test_a_filter_by_tags_gives_what_a_plain_loop_gives(data: st.DataObject) -> 
             sizes = data.draw(st.lists(st.sampled_from([1, 300]), min_size=len(tags), max_size=len(tags)))
             for tag, size in zip(tags, sizes, strict=True):
                 assert store.put_message(MessageExtBrokerInner("T", b"x" * size, tag)).is_ok
-            assert store.wait_until_dispatched(60)
+            assert store.wait_until_dispatched(PATIENCE_S)
             store.config.change(
                 {"maxTransferBytesOnMessageInMemory": data.draw(st.sampled_from(["1", "900", "64k"]))}
             )

@@ -10,6 +10,7 @@ from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
 from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
 from tests.broker.live_broker import Client, live_broker, put, run
+from tests.waiting import PATIENCE_S
 
 
 async def send_back(client, message, *, delay_level=0, group="G", **fields):
@@ -17,7 +18,7 @@ async def send_back(client, message, *, delay_level=0, group="G", **fields):
         offset=message.physical_offset, group=group, delay_level=delay_level, origin_topic="T", **fields
     )
     answer = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-    assert client.controller.broker.store.wait_until_dispatched(60)
+    assert client.controller.broker.store.wait_until_dispatched(PATIENCE_S)
     return answer
 
 

@@ -16,7 +16,7 @@ from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import GetMessageStatus, PutMessageStatus
 from tests.broker.clock import SMALL, Clock
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 class Room:
@@ -45,14 +45,14 @@ class Room:
         message.delay_time_level = level
         assert self.store.put_message(message).is_ok
         assert message.topic == SCHEDULE_TOPIC
-        assert self.store.wait_until_dispatched(60)
+        assert self.store.wait_until_dispatched(PATIENCE_S)
 
     def deliver(self, level: int) -> float:
         """All that is due; when to look again."""
         while (wait_s := self.service.deliver_due(level)) == 0.0:
             pass
         self.store.flush()
-        assert self.store.wait_until_dispatched(60)
+        assert self.store.wait_until_dispatched(PATIENCE_S)
         return wait_s
 
     def messages(self, topic: str = "T", queue_id: int = 3) -> list:
@@ -247,7 +247,7 @@ def test_many_due_messages_do_not_hold_the_loop(tmp_path):
             message = MessageExtBrokerInner("T", str(number).encode(), queue_id=3)
             message.delay_time_level = 1
             assert room.store.put_message(message).is_ok
-        assert room.store.wait_until_dispatched(60)
+        assert room.store.wait_until_dispatched(PATIENCE_S)
         clock.now += 1_000
 
         async def run() -> int:
@@ -261,7 +261,7 @@ def test_many_due_messages_do_not_hold_the_loop(tmp_path):
 
         turns = asyncio.run(asyncio.wait_for(run(), 60))
         assert turns > 3
-        assert room.store.wait_until_dispatched(60)
+        assert room.store.wait_until_dispatched(PATIENCE_S)
         assert room.bodies() == [str(number) for number in range(2_000)]
 
 

@@ -24,6 +24,7 @@ from mqlake.message import (
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
 from tests.broker.clock import SMALL, Clock
+from tests.waiting import PATIENCE_S
 
 
 class Room:
@@ -114,7 +115,7 @@ class Room:
         return [half.body.decode() for half in self.asked]
 
     def messages(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
-        assert self.store.wait_until_dispatched(60)
+        assert self.store.wait_until_dispatched(PATIENCE_S)
         found: list[MessageExt] = []
         while len(found) < self.store.max_offset_in_queue(topic, queue_id):
             found += self.store.get_message("g", topic, queue_id, len(found), 32).messages()

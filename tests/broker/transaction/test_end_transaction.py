@@ -11,6 +11,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader, SendMessageResponseHeader
 from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
 from tests.broker.live import Peer, now_ms, on_a_broker
+from tests.waiting import PATIENCE_S
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 HALF_PROPERTIES = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01K1\x02TAGS\x01a\x02"
@@ -38,7 +39,7 @@ async def end(peer: Peer, sent: SendMessageResponseHeader, how: int, **fields) -
 
 
 def messages(peer: Peer, topic: str = "T", queue_id: int = 2) -> list:
-    assert peer.controller.broker.store.wait_until_dispatched(60)
+    assert peer.controller.broker.store.wait_until_dispatched(PATIENCE_S)
     return list(peer.controller.broker.store.get_message("g", topic, queue_id, 0, 32).messages())
 
 

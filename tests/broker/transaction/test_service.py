@@ -10,6 +10,7 @@ from mqlake.broker.transaction.service import TransactionState, place_of
 from tests.broker.clock import Clock
 from tests.broker.transaction.room import Room, in_a_room
 from tests.store.small_store import flip, log_file
+from tests.waiting import PATIENCE_S
 
 HALF, OP, DISCARDED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -233,7 +234,7 @@ def test_whatever_happens_a_message_is_decided_once_and_open_ones_are_asked_for(
 def test_a_damaged_half_message_does_not_stop_the_checks_of_its_queue(tmp_path):
     async def scene(room):
         halves = [await room.prepare(str(number)) for number in range(4)]
-        assert room.store.wait_until_dispatched(60)
+        assert room.store.wait_until_dispatched(PATIENCE_S)
         log = log_file(tmp_path)
         flip(log, halves[1].physical_offset + 88)  # the body
         flip(log, halves[2].physical_offset + 15)  # the queue

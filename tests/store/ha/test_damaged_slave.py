@@ -15,7 +15,7 @@ from tests.store.check.test_verify import record_at
 from tests.store.ha.pair import Node, node, wait_equal
 from tests.store.ha.test_ha_service import log_bytes
 from tests.store.small_store import flip, message
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 COUNT = 400
 AS_SLAVE = {"brokerRole": "SLAVE"}
@@ -26,7 +26,7 @@ def master(tmp_path: Path) -> Iterator[Node]:
     with node(tmp_path / "master") as opened:
         for number in range(COUNT):
             opened.store.put_message(message(number))
-        assert opened.store.wait_until_dispatched(10)
+        assert opened.store.wait_until_dispatched(PATIENCE_S)
         with node(tmp_path / "slave", **AS_SLAVE) as slave:
             slave.follow(opened.address)
             wait_equal(opened, slave)
@@ -51,7 +51,7 @@ def test_cut_before_the_damage_it_gets_the_rest_again(tmp_path: Path, master: No
         assert slave.store.max_phy_offset == offset
         slave.follow(master.address)
         wait_equal(master, slave)
-        assert slave.store.wait_until_dispatched(10)
+        assert slave.store.wait_until_dispatched(PATIENCE_S)
     assert log_bytes(root) == log_bytes(tmp_path / "master")
 
 

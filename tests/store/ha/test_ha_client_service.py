@@ -27,7 +27,7 @@ def test_it_waits_for_its_master_and_survives_it(tmp_path: Path) -> None:
                 for number in range(50):
                     master.store.put_message(message(50 * round_number + number))
                 wait_equal(master, slave)
-        assert slave.store.wait_until_dispatched(10)
+        assert slave.store.wait_until_dispatched(PATIENCE_S)
         assert slave.store.max_offset_in_queue("Orders", 0) == 38
 
 

@@ -15,7 +15,7 @@ from mqlake.store.ha.protocol import HEADER, REPORT
 from mqlake.store.results import PutMessageStatus
 from tests.store.ha.pair import Node, node, wait_equal
 from tests.store.small_store import message
-from tests.waiting import until, until_async
+from tests.waiting import PATIENCE_S, until, until_async
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def test_a_slave_follows_through_rolled_files_and_has_the_same_ones(tmp_path: Pa
         for number in range(100, 400):
             master.store.put_message(message(number))
         wait_equal(master, slave)
-        assert slave.store.wait_until_dispatched(10)
-        assert master.store.wait_until_dispatched(10)
+        assert slave.store.wait_until_dispatched(PATIENCE_S)
+        assert master.store.wait_until_dispatched(PATIENCE_S)
         until(lambda: [status.diff for status in master.ha.statuses()] == [0])
         assert master.ha.statuses()[0].in_sync
     assert log_bytes(tmp_path / "slave") == log_bytes(tmp_path / "master") != b""

@@ -11,6 +11,7 @@ from mqlake.store.ha.replica_log import MappedReplicaLog
 from mqlake.store.message_store import DefaultMessageStore
 from tests.store.ha.logs import records
 from tests.store.small_store import SETTINGS, contents, fill
+from tests.waiting import PATIENCE_S
 
 
 def open_slave(root: Path, **settings: object) -> DefaultMessageStore:
@@ -49,7 +50,7 @@ def test_the_slave_has_the_masters_files(tmp_path: Path, piece: int) -> None:
     data = b"".join(path.read_bytes() for path in files).rstrip(b"\0")
     slave = open_slave(tmp_path / "slave")
     feed(slave.replica_log(), data + b"\0" * 0, 0, piece)
-    assert slave.wait_until_dispatched(10)
+    assert slave.wait_until_dispatched(PATIENCE_S)
     slave.shutdown()
     ours, theirs = contents(tmp_path / "slave"), contents(master)
     for name in theirs:
@@ -64,7 +65,7 @@ def test_a_log_that_begins_at_a_later_file_is_dispatched_and_recovered(tmp_path:
     data = b"".join(path.read_bytes() for path in files[1:]).rstrip(b"\0")
     slave = open_slave(tmp_path / "slave")
     feed(slave.replica_log(), data, base, 5000)
-    assert slave.wait_until_dispatched(10)
+    assert slave.wait_until_dispatched(PATIENCE_S)
     assert slave.min_phy_offset == base
     end = slave.max_phy_offset
     assert slave.flush() == end
