@@ -38,7 +38,7 @@ def session(app_name: str = "mqlake", **options: Any) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the sources known to a session, and makes it pass its filters to them."""
+    """Makes the sources known to a session that has not found them by itself."""
     require_pyspark()
     from mqlake.spark.sources import register
 

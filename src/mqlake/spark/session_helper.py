@@ -39,7 +39,6 @@ CONFIG = {
     "spark.driver.bindAddress": "127.0.0.1",
     SOCKETS: "true",
     "spark.python.daemon.module": "mqlake.spark.daemon",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",

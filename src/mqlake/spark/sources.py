@@ -26,12 +26,11 @@ SOURCES = (
 
 
 def register(spark: SparkSession) -> None:
-    """Lets Spark pass its filters to the sources, and makes those known that it has not found by itself (automatic).
+    """Makes the sources known that Spark has not found by itself (automatic).
 
     MissingPartError when the Python that Spark runs them with cannot import mqlake.
     """
     require_in_workers(spark)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for source in SOURCES:
         try:
             spark.dataSource.register(source)

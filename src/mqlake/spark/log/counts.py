@@ -147,7 +147,7 @@ class _CountReader(CommitLogReader):
         super().__init__(options, [])
         self._keys = keys
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+    def _push_filters(self, filters: list[Filter]) -> list[Filter]:
         return filters
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
