@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from mqlake.base.clock import now_ms
 from mqlake.proxy.v2 import definition_pb2 as definition
 from mqlake.proxy.v2 import service_pb2 as v2
@@ -128,12 +126,14 @@ def test_what_is_refused(tmp_path: Path):
     on_a_broker(tmp_path, scene)
 
 
-@pytest.mark.parametrize("name", ["", "another-broker"])
-def test_a_broker_that_is_alone_answers_for_any_name(tmp_path: Path, name: str):
+def test_a_broker_that_is_alone_answers_for_itself_and_for_no_name(tmp_path: Path):
     async def scene(peer: Peer) -> None:
         peer.create_topic("T")
         request = v2.QueryOffsetRequest(message_queue=queue())
-        request.message_queue.broker.name = name
+        request.message_queue.broker.name = ""
         assert (await peer.call("QueryOffset", request)).status.code == Code.OK
+        request.message_queue.broker.name = "another-broker"
+        status = (await peer.call("QueryOffset", request)).status
+        assert status.code == Code.BAD_REQUEST and "'another-broker' is not known here" in status.message
 
     on_a_broker(tmp_path, scene)

@@ -18,6 +18,7 @@ from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import FastPull, PullPlan
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.client.records import MessageClientExt, decode_messages
+from mqlake.compiled.kernels import pull_layout
 from mqlake.formats.columns import Int64s
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import SubscriptionData
@@ -25,6 +26,7 @@ from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import DeleteTopicRequestHeader
 from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.fast.test_fast_send import Wire
@@ -97,6 +99,14 @@ class Ways:
             self.taken_by_kernels += 1
 
         self.path._taken = noting  # type: ignore[method-assign]
+        noted_round = self.path.taken_in_round
+
+        def noting_round(connection: Connection, plan: PullPlan, row: list[int]) -> None:
+            noted_round(connection, plan, row)
+            self.taken += row[pull_layout.TAKEN_PULLS]
+            self.taken_by_kernels += row[pull_layout.TAKEN_PULLS]
+
+        self.path.taken_in_round = noting_round  # type: ignore[method-assign]
         answer = self.path._answer
 
         def counting(*arguments: object) -> bool:
