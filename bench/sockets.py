@@ -264,8 +264,7 @@ class EmptyLoop(OneProcess):
 
 def touch_free_memory(most: int) -> None:
     """Touches half of the free memory, `most` bytes at most, so that the kernel hands out pages that were in use
-    before. A virtual machine may get a page from its host only when it is touched for the first time, which took 9 µs
-    here instead of 1: more than all that a broker does for the messages in it."""
+    before: in a virtual machine, a page's first use may take 9 µs instead of 1."""
     free = next(
         int(line.split()[1]) << 10
         for line in Path("/proc/meminfo").read_text().splitlines()

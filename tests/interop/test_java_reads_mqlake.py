@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.store.backup import back_up, restore
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import CASES
 from tests.interop.agreement import as_asked, log_files, questions, same_answers, same_contents
@@ -60,6 +61,26 @@ def test_everything_in_one_store(java_store: JavaStore, tmp_path: Path, mix: str
         store.wait_until_dispatched(PATIENCE_S)
         as_asked(ops, results, contents(store).records)
     java_agrees(java_store, tmp_path, MIXES[mix], TOPICS, clean=True)
+
+
+def test_a_restored_backup(java_store: JavaStore, tmp_path: Path) -> None:
+    """Saved beside a writer, and again after more was put; Java reads all of it."""
+    root, saved, restored = (tmp_path / name for name in ("store", "saved", "restored"))
+    config = {**SMALL, **ONE_INDEX_FILE}
+    ops = [
+        put("T", seeded_body(n, 300), queue_id=n % 3, keys=f"key-{n}", tags="even"[n % 2 :])
+        for n in range(200)
+    ]
+    with open_store(root, config) as store:
+        results = mqlake_put(store, ops[:90])
+        back_up(str(root), str(saved), config)
+        results += mqlake_put(store, ops[90:])
+        back_up(str(root), str(saved), config)
+    restore(str(saved), str(restored), config)
+    found = java_store.read(restored, config)
+    as_asked(ops, results, found.records)
+    with ReadOnlyStore(restored, config) as view:
+        same_contents(view, found)
 
 
 # --- killed

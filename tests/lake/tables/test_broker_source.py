@@ -33,14 +33,14 @@ def test_filled_from_brokers(tmp_path: Path, broker: Broker, format: str) -> Non
     )
     report = orders.append_new()
     assert (report.rows, report.commits) == (100, 3)
-    fill(broker, topic, 40)
+    fill(broker, topic, 40, 100)
     scan = mqlake.lake.scan(namesrv=broker.namesrv, topics=[topic], columns=DEFAULT_COLUMNS)
     rows = in_order(scan.to_table().to_pylist(maps_as_pydicts="strict"))
     assert as_rows(orders.union().to_table()) == rows and len(rows) == 140
     assert orders.status().lag.messages == 40
     assert orders.append_new().rows == 40 and orders.append_new().rows == 0
     assert rows_in(orders.table) == rows
-    assert sorted({json.loads(row["body"])[0] for row in rows}) == list(range(100))
+    assert sorted({json.loads(row["body"])[0] for row in rows}) == list(range(140))
     found = orders.verify(sample=10)
     assert found.is_sound and found.compared == 10
 
