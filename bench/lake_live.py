@@ -25,13 +25,11 @@ from tests.waiting import until
 from bench.alternate import compared, spark_clock
 from bench.context import Context
 from bench.measure import Line
-from bench.spark import session
+from bench.spark import fill, session
 from mqlake.client.blocking import PullConsumer
-from mqlake.client.produce.producer import Producer
 from mqlake.lake.arrow.schema import arrow_schema
 from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, Topic
 from mqlake.lake.tables.topic import TopicTable
-from mqlake.message import Message
 
 TOPIC = "LakeLive"
 POLLED = 4096
@@ -139,14 +137,3 @@ def _rows(messages: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-async def fill(namesrv: str, topic: str, size: int) -> int:
-    """Sends so many bytes of bodies of 1 KB; how many."""
-    body, count = bytes(range(256)) * 4, 0
-    async with Producer("bench", namesrv) as producer:
-        while count * len(body) < size:
-            batch = [Message(topic, body, keys=f"k{count + n}") for n in range(100)]
-            await producer.send_batch(batch, timeout_s=30)
-            count += len(batch)
-    return count

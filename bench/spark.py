@@ -264,7 +264,7 @@ def spark_live(context: Context) -> Iterator[Line]:
         session() as spark,
     ):
         with context.progress.step("filling a Java broker"):
-            count = asyncio.run(_fill(broker.namesrv, context.scale.live_log))
+            count = asyncio.run(fill(broker.namesrv, _LIVE_TOPIC, context.scale.live_log))
         columns = "topic,queueId,queueOffset,body"
         clients.request("bench.open", name="live", namesrv=broker.namesrv)
 
@@ -302,11 +302,12 @@ def spark_live(context: Context) -> Iterator[Line]:
 _LIVE_TOPIC = "Live"
 
 
-async def _fill(namesrv: str, size: int) -> int:
+async def fill(namesrv: str, topic: str, size: int) -> int:
+    """Sends so many bytes of bodies of 1 KB; how many."""
     body, count = bytes(range(256)) * 4, 0
     async with Producer("bench", namesrv) as producer:
         while count * len(body) < size:
-            batch = [Message(_LIVE_TOPIC, body, keys=f"k{count + n}") for n in range(100)]
+            batch = [Message(topic, body, keys=f"k{count + n}") for n in range(100)]
             await producer.send_batch(batch, timeout_s=30)
             count += len(batch)
     return count

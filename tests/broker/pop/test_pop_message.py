@@ -161,17 +161,19 @@ def test_nothing_is_popped_without_timers(tmp_path):
     on_a_broker(tmp_path, scene, timerWheelEnable="false")
 
 
+def priority_topic(peer: Peer) -> None:
+    """Makes the topic P of four queues."""
+    config = TopicConfig(
+        topic_name="P", read_queue_nums=4, write_queue_nums=4, attributes={"+message.type": "PRIORITY"}
+    )
+    peer.controller.broker.topic_config_manager.update_topic_config(config)
+
+
 def test_the_most_urgent_first(tmp_path):
     """Topics with message.type=PRIORITY: the queue is the priority, and retries do not overtake (#10350)."""
 
     async def scene(peer: Peer) -> None:
-        config = TopicConfig(
-            topic_name="P",
-            read_queue_nums=4,
-            write_queue_nums=4,
-            attributes={"+message.type": "PRIORITY"},
-        )
-        peer.controller.broker.topic_config_manager.update_topic_config(config)
+        priority_topic(peer)
         for body, priority in ((b"low", 0), (b"urgent", 9), (b"middle", 2), (b"also urgent", 3)):
             await sent(peer, body, topic="P", properties=f"_SYS_MSG_PRIORITY_\x01{priority}\x02")
         ordered = "_SYS_MSG_PRIORITY_\x019\x02__SHARDINGKEY\x01k\x02"
@@ -188,13 +190,7 @@ def test_any_mix_of_priorities(tmp_path, up):
     """As a stable sort by priority has them, the highest first; with priorityOrderAsc=false the lowest."""
 
     async def scene(peer: Peer) -> None:
-        config = TopicConfig(
-            topic_name="P",
-            read_queue_nums=4,
-            write_queue_nums=4,
-            attributes={"+message.type": "PRIORITY"},
-        )
-        peer.controller.broker.topic_config_manager.update_topic_config(config)
+        priority_topic(peer)
         rng = random.Random(54)
         priorities = [rng.randrange(7) for _ in range(60)]  # from 3 on it is the last queue
         for number, priority in enumerate(priorities):

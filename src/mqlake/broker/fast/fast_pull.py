@@ -427,13 +427,11 @@ class FastPull:
         end = min(offset + plan.count_max, high)
         if not low <= offset < end:
             return None
-        ahead = self._ahead_of(plan, queue, offset, end, may_look=may_look)
-        if ahead is None:
+        found = self._ahead_of(plan, queue, offset, end, may_look=may_look)
+        if found is None:
             return None
+        ahead, array = found
         file = ahead.file
-        array = file.readable_array
-        if not len(array):
-            return None
         cells[at + layout.FILE] = ahead.address
         cells[at + layout.FILE_END] = file.read_position
         cells[at + layout.FILE_BASE] = file.file_from_offset
@@ -492,13 +490,11 @@ class FastPull:
         if not low <= offset < high:
             return None
         end = min(offset + layout.UNITS_LEFT_MIN, high)
-        ahead = self._ahead_of(plan, queue, offset, end, may_look=True)
-        if ahead is None:
+        found = self._ahead_of(plan, queue, offset, end, may_look=True)
+        if found is None:
             return None
+        ahead, array = found
         file = ahead.file
-        array = file.readable_array
-        if not len(array):
-            return None
         at = plan.row * layout.PLAN_SIZE
         cells[at + layout.IS_READY] = 1
         cells[at + layout.READY_FILE] = ahead.address
@@ -522,8 +518,9 @@ class FastPull:
 
     def _ahead_of(
         self, plan: PullPlan, queue: ConsumeQueue, offset: int, end: int, *, may_look: bool
-    ) -> Ahead | None:
-        """Units of the messages from `offset` to `end` at least, copied if need be and it `may_look`; None without."""
+    ) -> tuple[Ahead, Bytes] | None:
+        """Units of the messages from `offset` to `end` at least, copied if need be and it `may_look`, and the bytes of
+        their file; None without."""
         ahead = plan.ahead
         if (
             ahead is None
@@ -534,7 +531,10 @@ class FastPull:
             or not self._is_at_hand(plan, ahead, offset)
         ):
             ahead = plan.ahead = self._look_ahead(plan, offset) if may_look else None
-        return ahead
+        if ahead is None:
+            return None
+        array = ahead.file.readable_array
+        return (ahead, array) if len(array) else None  # else it was closed
 
     def _look_ahead(self, plan: PullPlan, offset: int) -> Ahead | None:
         """Copies units of the plan's queue from `offset` on to where compiled code finds them; None if get_message()
