@@ -26,6 +26,7 @@ from tests.interop.java_peer import Json
 from bench import append, sockets
 from bench.context import MIB, Scale
 from bench.measure import Round, Stopwatch
+from bench.pages import touch_pages
 from bench.workload import QUEUES, TOPIC, Ring, batch_template, make_log, single_template
 from mqlake.formats.columns import Scan, dispatch_columns, scan_records
 from mqlake.store import ReadOnlyStore, open_store
@@ -231,6 +232,7 @@ def serve(directory: Path, scale: Scale) -> None:
                     sides[name] = LINES[name](directory / name, scale)
                     answer({})
                 elif what == "round":
+                    touch_pages(directory, scale.touched)
                     answer(dataclasses.asdict(sides[name].round()))
                 else:
                     sides.pop(name).close()

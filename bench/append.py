@@ -16,6 +16,7 @@ from tests.interop.java_peer import JavaBench, JavaPeer, Json
 
 from bench.context import Context
 from bench.measure import Line, Round, Stopwatch, compare
+from bench.pages import round_size
 from bench.workload import QUEUES, TOPIC, Ring, batch_template, single_template
 from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting import loop
@@ -137,7 +138,8 @@ def sync_threads(store: DefaultMessageStore, ring: Ring, puts: int) -> int:
 def _line(
     context: Context,
     name: str,
-    template: Json,
+    template: Callable[[int], Json],
+    size: int,
     count: int,
     *,
     ratio_min: float | None,
@@ -148,11 +150,18 @@ def _line(
 ) -> Line:
     scale = context.scale
     config = {"mappedFileSizeCommitLog": scale.log_file, **(settings or {})}
+    log_size = round_size(count, size)
     with context.scratch("append") as root, context.java() as peer:
         java = JavaAppend(
-            peer, root / "java", {**config, **(java_settings or {})}, template, count, scale.log_max, threads
+            peer,
+            root / "java",
+            {**config, **(java_settings or {})},
+            template(size),
+            count,
+            scale.log_max,
+            threads,
         )
-        mqlake = MqlakeAppend(root / "mqlake", config, template, count, scale.log_max, produce)
+        mqlake = MqlakeAppend(root / "mqlake", config, template(size), count, scale.log_max, produce)
         try:
             return compare(
                 name,
@@ -164,6 +173,7 @@ def _line(
                 warm_up_s=scale.warm_up_s,
                 warm_up_rounds=scale.warm_up_rounds,
                 ratio_min=ratio_min,
+                touch=lambda: context.touch_pages(log_size),
             )
         finally:
             mqlake.close()
@@ -171,19 +181,19 @@ def _line(
 
 
 def append_single_1k(context: Context) -> Iterator[Line]:
-    yield _line(context, "append 1 KB", single_template(1024), context.scale.single, ratio_min=1)
+    yield _line(context, "append 1 KB", single_template, 1024, context.scale.single, ratio_min=1)
 
 
 def append_single_128(context: Context) -> Iterator[Line]:
-    yield _line(context, "append 128 B", single_template(128), context.scale.single, ratio_min=1)
+    yield _line(context, "append 128 B", single_template, 128, context.scale.single, ratio_min=1)
 
 
 def append_batch_1k(context: Context) -> Iterator[Line]:
-    yield _line(context, "append 1 KB, batch of 32", batch_template(1024), context.scale.batch, ratio_min=4)
+    yield _line(context, "append 1 KB, batch of 32", batch_template, 1024, context.scale.batch, ratio_min=4)
 
 
 def append_batch_128(context: Context) -> Iterator[Line]:
-    yield _line(context, "append 128 B, batch of 32", batch_template(128), context.scale.batch, ratio_min=4)
+    yield _line(context, "append 128 B, batch of 32", batch_template, 128, context.scale.batch, ratio_min=4)
 
 
 def sync_flush(context: Context) -> Iterator[Line]:
@@ -194,7 +204,8 @@ def sync_flush(context: Context) -> Iterator[Line]:
         yield _line(
             context,
             name,
-            single_template(1024),
+            single_template,
+            1024,
             context.scale.sync,
             ratio_min=ratio_min,
             produce=produce,

@@ -25,6 +25,7 @@ from tests.interop.java_peer import Json, warm_up
 
 from bench.context import Context
 from bench.measure import Line, Round
+from bench.pages import round_size
 from bench.sockets import pin
 
 TOPIC = "BenchTopic"
@@ -108,6 +109,10 @@ class Bench:
         context, scale = self._context, self._context.scale
         sides = [_, java, _] = [self.loads[each] for each in ("mqlake", "java", "bare")]
 
+        def touched(side: Load) -> Round:
+            context.touch_pages(round_size(request["count"], request["size"]) if "size" in request else 0)
+            return side.round(request)
+
         def rate() -> float:
             done = java.round(request).rate
             context.progress.say(f"{name}: Java warms up, {done:.0f} {unit}")
@@ -126,7 +131,7 @@ class Bench:
         done: list[list[Round]] = []
         for number in range(scale.rounds):
             context.progress.say(f"{name}: round {number + 1} of {scale.rounds}")
-            turn = [(each, each.round(request)) for each in sides[:: -1 if number % 2 else 1]]
+            turn = [(each, touched(each)) for each in sides[:: -1 if number % 2 else 1]]
             done.append([next(round_ for side, round_ in turn if side is each) for each in sides])
             if len({each.work for each in done[-1]}) != 1:
                 raise RuntimeError(f"{name}: not the same work: {[each.work for each in done[-1]]}")
@@ -219,7 +224,7 @@ def sync(context: Context) -> Iterator[Line]:
     with _bench(context) as bench:
         for size, shown in SIZES[: context.scale.shapes]:
             for threads in (1, 16, 64):
-                count = context.scale.sends if threads > 1 else context.scale.sends // 4
+                count = context.scale.sends if threads > 1 else context.scale.sends // 8
                 yield bench.line(
                     f"sync send {shown}, {threads} threads"
                     if threads > 1

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tests.interop.java_peer import BENCH_JVM, JavaPeer
 
 from bench.measure import Progress
+from bench.pages import touch_pages
 
 T = TypeVar("T")
 MIB = 1 << 20
@@ -54,8 +55,8 @@ class Scale:
     lake_queues: int = 1_000
     lake_body: int = 4_000_000
     lake_topics: tuple[int, int] = (50, 200)
-    sends: int = 200_000
-    batch_sends: int = 640_000
+    sends: int = 80_000
+    batch_sends: int = 256_000
     drained: int = 1_024_000
     broker_log_file: int = GIB
     catch_up: int = 4 * GIB
@@ -69,6 +70,8 @@ class Scale:
     metaq_recovered: int = GIB
     java: bool = False
     """RocketMQ's broker beside mqlake's in the socket benches too."""
+    touched: int = 128 * MIB
+    """Bytes of pages that are touched before a timed round, at least."""
     jvm: Sequence[str] = BENCH_JVM
     jvm_a_bench: bool = True
 
@@ -135,6 +138,10 @@ class Context:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
+
+    def touch_pages(self, size: int) -> None:
+        """Before each timed round of each side, which writes about `size` bytes (see bench.pages)."""
+        touch_pages(self.directory, max(2 * size, self.scale.touched))
 
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[Path]:

@@ -181,8 +181,9 @@ def compare(
     ratio_min: float | None = None,
     per: Callable[[Round], float] = lambda done: done.amount,
     same_work: bool = True,
+    touch: Callable[[], None] = lambda: None,
 ) -> Line:
-    """Alternating rounds. `per(round)`: what CPU time is divided by (messages)."""
+    """Alternating rounds, `touch` called before each. `per(round)`: what CPU time is divided by (messages)."""
 
     def warm(side: Side, label: str) -> None:
         def rate() -> float:
@@ -200,6 +201,7 @@ def compare(
     for number in range(rounds):
         progress.say(f"{name}: round {number + 1} of {rounds}")
         for side, done in [(mqlake, ours), (peer, theirs)][:: -1 if number % 2 else 1]:
+            touch()
             done.append(side.round())
         if same_work and ours[-1].work != theirs[-1].work:
             raise RuntimeError(f"{name}: mqlake did {ours[-1].work}, Java {theirs[-1].work}")

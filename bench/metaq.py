@@ -29,6 +29,7 @@ from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 
 from bench.context import GIB, MIB, Context
 from bench.measure import Line, Round, Side, Stopwatch, compare
+from bench.pages import round_size
 from mqlake.metaq.config import MetaConfig
 from mqlake.metaq.formats.names import segment_name
 from mqlake.metaq.formats.record import HEADER_SIZE, encode_record
@@ -218,8 +219,9 @@ def _line(
     ratio_min: float,
     *,
     per: Callable[[Round], float] = lambda done: done.amount,
+    writes: int = 0,
 ) -> Line:
-    """A line whose target is by CPU time; `per`: what that is divided by."""
+    """A line whose target is by CPU time; `per`: what that is divided by. A round `writes` so many bytes."""
     scale = context.scale
     line = compare(
         name,
@@ -231,6 +233,7 @@ def _line(
         warm_up_s=scale.warm_up_s,
         warm_up_rounds=scale.warm_up_rounds,
         per=per,
+        touch=lambda: context.touch_pages(writes),
     )
     assert line.cpu_us is not None and line.peer_cpu_us is not None
     cpu_ratio = line.peer_cpu_us / line.cpu_us if line.cpu_us else 0.0
@@ -245,7 +248,9 @@ def put(context: Context) -> Iterator[Line]:
             count = context.scale.metaq_puts // (1 if producers > 1 else 8)
             ours, theirs = (Put(broker, producers, count) for broker in (bench.mqlake, bench.java))
             name = f"metaq put 1 KB, {producers} producer{'s' if producers > 1 else ''}"
-            yield _line(context, name, ours, theirs, "msg/s", PUT_RATIO_MIN)
+            yield _line(
+                context, name, ours, theirs, "msg/s", PUT_RATIO_MIN, writes=round_size(count, len(BODY))
+            )
 
 
 def get(context: Context) -> Iterator[Line]:

@@ -21,6 +21,7 @@ from tests.interop.java_peer import JavaBench, JavaPeer, Json
 
 from bench.context import Context
 from bench.measure import Line, Round, Side, Stopwatch, compare, first_of
+from bench.pages import round_size
 from bench.workload import BORN_HOST, QUEUES, STORE_HOST, TOPIC, make_log
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE, UNIT
 from mqlake.formats.index import IndexHeader
@@ -113,6 +114,7 @@ def _line(context: Context, name: str, prepare: Callable[[Path], None]) -> Line:
             warm_up_rounds=min(8, scale.warm_up_rounds),
             ratio_min=4,
             per=lambda _: messages,
+            touch=lambda: context.touch_pages(round_size(messages, 0)),
         )
 
 

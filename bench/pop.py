@@ -17,6 +17,7 @@ from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 
 from bench.context import Context
 from bench.measure import Line
+from bench.pages import round_size
 from mqlake.client import Admin, ConsumerConfig, Message, Producer
 from mqlake.client.consume.pop_api import FROM_FIRST, PopAPIWrapper
 from mqlake.client.consume.simple_consumer import SimpleConsumer
@@ -70,11 +71,12 @@ async def _drain(broker: Broker, topic: str, count: int) -> int:
     return done
 
 
-def _round(broker: Broker, number: int, count: int) -> tuple[float, float]:
+def _round(context: Context, broker: Broker, number: int, count: int) -> tuple[float, float]:
     """(µs of processor time, µs of wall time) for each message."""
     topic = f"Bench{number}"
     run(_fill(broker, topic, count))
     time.sleep(1.0)
+    context.touch_pages(round_size(count, 1024))  # a checkpoint and an acknowledgement
     before, began = broker.cpu_seconds(), time.monotonic()
     done = run(_drain(broker, topic, count))
     seconds = time.monotonic() - began
@@ -92,10 +94,11 @@ def pop(context: Context) -> Iterator[Line]:
         JavaBroker(context.directory / "pop-java", settings, small=False, jvm=scale.jvm) as theirs,
     ):
         for broker in (ours, theirs):  # to warm up
-            _round(broker, 0, scale.popped // 2)
+            _round(context, broker, 0, scale.popped // 2)
         costs: list[tuple[float, float]] = []
         for number in range(1, rounds + 1):
-            costs.append((_round(ours, number, scale.popped)[0], _round(theirs, number, scale.popped)[0]))
+            mqlake, java = (_round(context, each, number, scale.popped)[0] for each in (ours, theirs))
+            costs.append((mqlake, java))
     ratio = statistics.median(java / mqlake for mqlake, java in costs)
     mqlake_us = statistics.median(cost[0] for cost in costs)
     java_us = statistics.median(cost[1] for cost in costs)

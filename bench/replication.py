@@ -24,6 +24,7 @@ from tests.interop.replicas import JavaSlave, MqlakeSlave, caught_up, ha_status
 
 from bench.context import Context
 from bench.measure import Line, Round
+from bench.pages import round_size
 from bench.sockets import BATCH, Shape, sends
 
 SYNC_SENDS = (
@@ -40,6 +41,7 @@ WATCH_S = 0.05
 """Looking takes both the master's and this process's time, of which a slave that catches up can use all."""
 LAG_MIN_MS = 0.001
 """Less is not told apart."""
+BODY = 1024
 MESSAGE = 1200
 """Bytes of the log for a message of 1 KB, about."""
 COPIES = 3
@@ -58,7 +60,7 @@ class Pair:
     def send(self, count: int, *, batch: int = 1, connections: int = 1, in_flight: int = 1) -> Round:
         """`count` messages of 1 KB, at the processor time of the master."""
         load = sends(
-            self.master.address, count, batch=batch, connections=connections, in_flight=in_flight, size=1024
+            self.master.address, count, batch=batch, connections=connections, in_flight=in_flight, size=BODY
         )
         with contextlib.closing(load):
             before = self.master.cpu_seconds()
@@ -152,6 +154,7 @@ def _rounds(
     for number in range(context.scale.rounds):
         context.progress.say(f"{shape.name}: round {number + 1} of {context.scale.rounds}")
         for side in list(pairs)[:: -1 if number % 2 else 1]:
+            context.touch_pages(round_size(2 * count, BODY))  # two brokers write them
             done[side].append(pairs[side].round(shape, count))
     return done
 
@@ -283,6 +286,7 @@ def _fill_and_follow(context: Context, pair: Pair, size: int) -> tuple[float, fl
         pair.send(count, batch=BATCH, in_flight=8)
         end = ha_status(pair.master.address).master_commit_log_max_offset
     context.progress.say(f"{pair.name}: the slave comes back")
+    context.touch_pages(size)
     pair.slave.start()
     samples: list[tuple[float, int]] = []
 
@@ -313,6 +317,7 @@ def _socket_copy(context: Context, directory: Path, size: int) -> tuple[float, f
     """Bytes a second of the files through a socket onto the disk, as two plain programs do it, and the µs of processor
     time that the one takes that writes them, for a message."""
     context.progress.say("a plain socket copy")
+    context.touch_pages(size)
     target = context.directory / "socket-copy"
     files = sorted(directory.iterdir())
     total = 0

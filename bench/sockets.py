@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import mmap
 import os
 import select
 import socket
@@ -30,6 +29,7 @@ from tests.waiting import until
 from bench import socket_client
 from bench.context import Context
 from bench.measure import Line, Round
+from bench.pages import round_size
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message
 from mqlake.remoting.client import RemotingClient
@@ -42,13 +42,13 @@ from mqlake.remoting.headers.consume import (
     PullMessageRequestHeader,
 )
 from mqlake.remoting.headers.produce import SendMessageRequestHeaderV2
-from mqlake.store.files.mapped_file import MADV_POPULATE_WRITE
 
 TOPIC = "SocketSend"
 PULLED_TOPIC = "SocketPull"
 QUEUES = 8
 BATCH = 32
 MESSAGES_A_PULL = 32
+SEND_SIZE = 128
 SUBSCRIPTION_FLAG = 0x4
 RING = 1024
 """Messages that are made before, and sent again and again."""
@@ -141,7 +141,7 @@ def sends(
     batch: int = 1,
     connections: int = 1,
     in_flight: int = 1,
-    size: int = 128,
+    size: int = SEND_SIZE,
     topic: str = TOPIC,
 ) -> SocketLoad:
     """`count` messages of `size` bytes, `batch` of them a request."""
@@ -262,18 +262,6 @@ class EmptyLoop(OneProcess):
         self.address = f"127.0.0.1:{self._server.match[1]}"
 
 
-def touch_free_memory(most: int) -> None:
-    """Touches half of the free memory, `most` bytes at most, so that the kernel hands out pages that were in use
-    before: in a virtual machine, a page's first use may take 9 µs instead of 1."""
-    free = next(
-        int(line.split()[1]) << 10
-        for line in Path("/proc/meminfo").read_text().splitlines()
-        if line.startswith("MemFree:")
-    )
-    with mmap.mmap(-1, max(1, min(most, free // 2))) as memory:
-        memory.madvise(MADV_POPULATE_WRITE)
-
-
 @contextlib.contextmanager
 def pinned(servers: Sequence[Broker]) -> Iterator[None]:
     """The servers on one half of the processors, this process on the other."""
@@ -355,7 +343,6 @@ def _servers(
         "mappedFileSizeCommitLog": scale.broker_log_file,
         **settings,
     }
-    touch_free_memory(8 * scale.broker_log_file)
     with context.scratch("sockets") as root, contextlib.ExitStack() as running:
         servers: dict[str, Broker] = {
             "mqlake": MqlakeBroker(root / "mqlake", config, small=False),
@@ -370,7 +357,8 @@ def _servers(
             yield servers
 
 
-def _line(context: Context, shape: Shape, sides: dict[str, Side]) -> Line:
+def _line(context: Context, shape: Shape, sides: dict[str, Side], writes: int = 0) -> Line:
+    """A round `writes` so many bytes."""
     scale, progress = context.scale, context.progress
 
     for name in [each for each in sides if each != "limit"]:
@@ -386,6 +374,7 @@ def _line(context: Context, shape: Shape, sides: dict[str, Side]) -> Line:
     for number in range(scale.rounds):
         progress.say(f"{shape.name}: round {number + 1} of {scale.rounds}")
         for name in list(sides)[:: -1 if number % 2 else 1]:
+            context.touch_pages(writes)
             done[name].append(sides[name].round())
         if "java" in done and done["java"][-1].work != done["mqlake"][-1].work:
             raise RuntimeError(
@@ -445,7 +434,7 @@ def _send_lines(context: Context, shapes: Sequence[Shape], **settings: str) -> I
         for shape in shapes:
             count = scale.batch_sends if shape.batch > 1 else scale.sends
             if shape.connections * shape.in_flight == 1:
-                count //= 4
+                count //= 8
             with contextlib.ExitStack() as open_loads:
                 sides = {}
                 for name, server in servers.items():
@@ -457,7 +446,7 @@ def _send_lines(context: Context, shapes: Sequence[Shape], **settings: str) -> I
                         in_flight=shape.in_flight,
                     )
                     sides[name] = Side(server, open_loads.enter_context(contextlib.closing(load)))
-                yield _line(context, shape, sides)
+                yield _line(context, shape, sides, round_size(count, SEND_SIZE))
 
 
 def socket_sends(context: Context) -> Iterator[Line]:

@@ -50,6 +50,7 @@ TINY = dataclasses.replace(
     metaq_drained=MIB,
     metaq_size=4 * MIB,
     metaq_recovered=MIB,
+    touched=0,
     jvm=TEST_JVM,
     jvm_a_bench=False,
 )

@@ -1,0 +1,43 @@
+"""Pages that were in use a moment ago, so that what a round writes costs on both sides what a page costs.
+
+A virtual machine may give its free memory back to the host, and gets each page again when it is touched first: ten
+times the price, paid by whoever is first to write. So before each timed round of each side a file as large as what the
+round writes is made, its pages touched, and deleted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+from mqlake.store.files.mapped_file import MADV_POPULATE_WRITE
+
+A_MESSAGE = 512
+"""Bytes that a message takes beside its body, about: properties, queue unit, index entry."""
+
+
+def round_size(messages: float, body: int) -> int:
+    """Bytes that a round of so many messages writes."""
+    return int(messages) * (body + A_MESSAGE)
+
+
+def touch_pages(directory: Path, size: int) -> None:
+    """Touches `size` bytes of pages and frees them: a quarter of the memory that is available at most.
+
+    Pages of a file: those of other memory come from other lists of the kernel's, which a log does not take its from.
+    """
+    size = min(size, _available() // 4)
+    if size <= 0:
+        return
+    with tempfile.TemporaryFile(dir=directory) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        with mmap.mmap(file.fileno(), size) as memory:
+            memory.madvise(MADV_POPULATE_WRITE)
+
+
+def _available() -> int:
+    """Bytes."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
