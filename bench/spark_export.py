@@ -19,7 +19,7 @@ from bench.context import Context
 from bench.measure import Line
 from bench.spark import session
 from bench.workload import make_log
-from mqlake.spark.jobs.export import write_once
+from mqlake.spark.jobs.export import by_topic_and_date
 
 
 def spark_export(context: Context) -> Iterator[Line]:
@@ -35,7 +35,8 @@ def spark_export(context: Context) -> Iterator[Line]:
 
         def written(messages: Callable[[], DataFrame]) -> int:
             out = directory / f"out-{next(numbers)}"
-            write_once(messages(), str(out))
+            writer = by_topic_and_date(messages()).write.partitionBy("topic", "date")
+            writer.option("compression", "zstd").parquet(str(out))
             found = sum(pq.read_metadata(file).num_rows for file in out.rglob("*.parquet"))
             shutil.rmtree(out)
             return found

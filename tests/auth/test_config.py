@@ -12,7 +12,7 @@ ON = {"authenticationEnabled": "true"}
 
 def test_everything_is_off_by_default() -> None:
     config = AuthConfig()
-    assert not config.is_on and not config.authorization_enabled
+    assert not (config.authentication_enabled or config.acl_enable or config.authorization_enabled)
     assert config.inner_credentials is None and config.first_users() == []
 
 

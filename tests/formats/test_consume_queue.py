@@ -47,9 +47,5 @@ def test_truncated(data, pos):
             decode_unit(data, pos)
 
 
-def test_end_and_pre_blank():
-    assert decode_unit(bytes(20)).is_end
-    assert decode_unit(encode_unit(-1, 5, 0)).is_end
-    assert not decode_unit(encode_unit(0, 91, 0)).is_end
-    assert decode_unit(PRE_BLANK).is_pre_blank
-    assert not decode_unit(encode_unit(0, 91, 0)).is_pre_blank
+def test_pre_blank_is_as_in_java():
+    assert bytes.fromhex("0000000000000000 7fffffff 0000000000000000") == PRE_BLANK

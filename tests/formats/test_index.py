@@ -15,7 +15,6 @@ from mqlake.formats.index import (
     IndexHeader,
     build_key,
     decode_entry,
-    encode_entry,
     entry_position,
     index_file_size,
     index_key_hash,
@@ -76,11 +75,11 @@ class TestHeader:
 
 class TestEntry:
     def test_layout(self):
-        assert encode_entry(1, 2, 3, 4) == bytes.fromhex("00000001 0000000000000002 00000003 00000004")
+        assert ENTRY.pack(1, 2, 3, 4) == bytes.fromhex("00000001 0000000000000002 00000003 00000004")
 
     @given(st.lists(st.tuples(I32, I64, I32, I32), min_size=1))
     def test_round_trip_one_by_one_and_as_an_array(self, entries):
-        data = b"".join(encode_entry(*entry) for entry in entries)
+        data = b"".join(ENTRY.pack(*entry) for entry in entries)
         assert [decode_entry(data, i * 20) for i in range(len(entries))] == entries
         assert np.frombuffer(data, ENTRY_DTYPE).tolist() == entries
 

@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqlake.spark.jobs.replay import replay
-from mqlake.spark.jobs.streams import broker_messages
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark import conftest
-from tests.spark.jobs.test_brokers import run
+from tests.spark.jobs.test_brokers import run, topic_messages
 from tests.spark.kills import Load
 from tests.waiting import until
 
@@ -34,7 +33,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaBroker]:
 
 def contents(spark: SparkSession, broker: Broker, topic: str, count: int) -> list[tuple[str, str, int]]:
     """Keys, body and queue of each message, in the order of its queue, once there are so many."""
-    found = broker_messages(spark, broker.namesrv, [topic])
+    found = topic_messages(spark, broker.namesrv, topic)
     until(lambda: found.count() == count)
     rows = found.orderBy("queueId", "queueOffset").collect()
     return [(row["keys"], bytes(row.body).decode(), row.queueId) for row in rows]
@@ -64,7 +63,7 @@ def test_rows_go_in_and_are_sent_again(spark: SparkSession, java: JavaBroker, tm
     assert in_order(sent) == expected
 
     # to another topic
-    messages = broker_messages(spark, java.namesrv, ["Rows"])
+    messages = topic_messages(spark, java.namesrv, "Rows")
     replay(messages.where("queueOffset >= 0"), java.namesrv, topic="Again", ordered=True)
     again = contents(spark, java, "Again", COUNT)
     assert in_order(again) == expected

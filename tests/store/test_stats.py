@@ -52,10 +52,9 @@ def test_counts_by_topic_and_together(stats):
     assert stats.put_message_size_total == 3350
     assert stats.put_message_failed_times == 1
     assert stats.put_message_entire_time_max == 7
-    assert (stats.topic_put_times_total("A"), stats.topic_put_size_total("A")) == (33, 3300)
-    assert stats.topic_put_times_total("C") == stats.topic_put_size_total("C") == 0
+    assert stats.topic_totals() == {"A": (33, 3300), "B": (1, 50)}
     stats.remove_topic("A")
-    assert stats.topic_put_times_total("A") == 0
+    assert stats.topic_totals() == {"B": (1, 50)}
     assert stats.put_message_times_total == 34
 
 

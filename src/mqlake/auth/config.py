@@ -212,10 +212,6 @@ class AuthConfig(Settings):
             raise ConfigError("aclDirectory, or $ROCKETMQ_HOME, must say where plain_acl.yml is")
         return self.acl_directory or os.path.join(str(home), "conf")
 
-    @property
-    def is_on(self) -> bool:
-        return self.authentication_enabled or self.acl_enable
-
 
 def _attribute(key: str) -> str:
     return _ATTRIBUTES[key]

@@ -36,15 +36,6 @@ class ConsumeQueueUnit(NamedTuple):
     """The record's whole size, bytes."""
     tags_code: int
 
-    @property
-    def is_end(self) -> bool:
-        """True where a queue has no more units."""
-        return self.offset < 0 or self.size <= 0
-
-    @property
-    def is_pre_blank(self) -> bool:
-        return self.size == PRE_BLANK_SIZE
-
 
 encode_unit = UNIT.pack
 """(offset, size, tags_code) -> the 20 bytes of a unit."""

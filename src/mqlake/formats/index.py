@@ -78,10 +78,6 @@ class IndexEntry(NamedTuple):
     """Number of the next older entry of the same slot, 0 at the end."""
 
 
-encode_entry = ENTRY.pack
-"""(key_hash, phy_offset, time_diff, previous) -> the 20 bytes of an entry."""
-
-
 def decode_entry(buf: bytes | bytearray | memoryview, pos: int = 0) -> IndexEntry:
     """The entry at `pos`. Raises TruncatedRecordError."""
     if pos < 0 or len(buf) - pos < INDEX_SIZE:

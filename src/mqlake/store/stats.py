@@ -122,14 +122,6 @@ class StoreStatsService:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def topic_put_times_total(self, topic: str) -> int:
-        """Messages put to `topic`."""
-        return self._topics.get(topic, (0, 0))[0]
-
-    def topic_put_size_total(self, topic: str) -> int:
-        """Bytes of records put to `topic`."""
-        return self._topics.get(topic, (0, 0))[1]
-
     def topic_totals(self) -> dict[str, tuple[int, int]]:
         """Topic → (messages, bytes of records) put to it."""
         return {topic: (count, size) for topic, (count, size) in list(self._topics.items())}

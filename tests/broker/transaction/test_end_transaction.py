@@ -49,7 +49,7 @@ def test_a_message_is_there_when_it_is_committed(tmp_path, flush):
         sent = await prepare(peer)
         assert (sent.queue_id, sent.queue_offset, sent.transaction_id) == (2, 0, "K1")
         assert messages(peer) == []
-        assert peer.controller.transaction_metrics.get_transaction_count("T") == 1
+        assert peer.controller.transaction_metrics.transaction_counts["T"].count == 1
         assert (await end(peer, sent, UNKNOWN)).code == ResponseCode.SUCCESS
         assert messages(peer) == []
         assert (await end(peer, sent, COMMIT)).code == ResponseCode.SUCCESS
@@ -58,7 +58,7 @@ def test_a_message_is_there_when_it_is_committed(tmp_path, flush):
         assert final.prepared_transaction_offset == int(sent.msg_id[16:], 16)
         assert final.properties["REAL_TOPIC"] == "T" and final.properties["REAL_QID"] == "2"
         assert final.born_host[0] == "127.0.0.1"
-        assert peer.controller.transaction_metrics.get_transaction_count("T") == 0
+        assert peer.controller.transaction_metrics.transaction_counts["T"].count == 0
 
         # the word again, and another one
         assert (await end(peer, sent, COMMIT)).code == ResponseCode.SUCCESS
@@ -148,7 +148,7 @@ def test_half_messages_survive_a_restart(tmp_path):
         await end(peer, sent[0], COMMIT)
 
     async def after(peer: Peer) -> None:
-        assert peer.controller.transaction_metrics.get_transaction_count("T") == 1
+        assert peer.controller.transaction_metrics.transaction_counts["T"].count == 1
         assert [op.body for op in messages(peer, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)] == [b"0,"]
         assert (await end(peer, sent[1], COMMIT)).code == ResponseCode.SUCCESS
         assert len(messages(peer)) == 2

@@ -18,7 +18,7 @@ HALF, OP, DISCARDED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
 def test_what_has_ended_is_passed_over_and_what_is_open_is_asked_for(tmp_path):
     async def scene(room):
         halves = [await room.prepare(str(number)) for number in range(5)]
-        assert room.metrics.get_transaction_count("T") == 5
+        assert room.metrics.transaction_counts["T"].count == 5
         room.commit(halves[0])
         room.roll_back(halves[1])
         room.commit(halves[3])
@@ -26,7 +26,7 @@ def test_what_has_ended_is_passed_over_and_what_is_open_is_asked_for(tmp_path):
         assert room.progress() == (2, -1)
         assert await room.check(after_ms=1) == ["2", "4"]
         assert room.progress() == (5, 1)
-        assert room.metrics.get_transaction_count("T") == 2
+        assert room.metrics.transaction_counts["T"].count == 2
         asked = room.asked[0]
         assert (asked.queue_offset, asked.properties["TRANSACTION_CHECK_TIMES"]) == (5, "1")
         assert room.bridge.look_half_message(asked.physical_offset).body == b"2"
@@ -54,7 +54,7 @@ def test_after_so_many_checks_a_message_is_an_operators(tmp_path, caplog):
         (discarded,) = room.messages(DISCARDED)
         assert discarded.body == b"1" and discarded.properties["TRANSACTION_CHECK_TIMES"] == "3"
         assert discarded.properties["REAL_TOPIC"] == "T"
-        assert room.metrics.get_transaction_count("T") == 0
+        assert room.metrics.transaction_counts["T"].count == 0
         assert room.progress()[0] == 4 and room.messages("T", 3) == []
 
     in_a_room(tmp_path, scene, transactionCheckMax=3)

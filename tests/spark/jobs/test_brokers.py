@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.cli.main import cli
 from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.jobs.replay import LEFT_OUT
-from mqlake.spark.jobs.streams import broker_messages
 from mqlake.store import open_store
 from tests.interop.brokers import MqlakeBroker
 from tests.spark.jobs.oracle import dumped
@@ -25,6 +24,10 @@ from tests.waiting import until
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
     with MqlakeBroker(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
+
+
+def topic_messages(spark: SparkSession, namesrv: str, topic: str) -> DataFrame:
+    return spark.read.format("rocketmq").options(namesrvAddr=namesrv, subscribe=topic).load()
 
 
 def run(*arguments: object) -> Result:
@@ -42,7 +45,7 @@ def test_rows_to_a_broker_and_its_topic_to_parquet(
     told = run("ingest", tmp_path / "rows.ndjson", "--to-broker", broker.namesrv, "--topic", "Rows", "--keys-from",
                "concat('id-', id)", "--order-by", "customer", "--json")  # fmt: skip
     assert json.loads(told.stdout)["messages"] == 30
-    until(lambda: broker_messages(spark, broker.namesrv, ["Rows"]).count() == 30)
+    until(lambda: topic_messages(spark, broker.namesrv, "Rows").count() == 30)
     out = tmp_path / "out"
     run(
         "export",
@@ -87,8 +90,8 @@ def test_a_store_is_sent_again(spark: SparkSession, broker: MqlakeBroker, every_
         "dryRun": True,
     }
     run(*command)
-    until(lambda: broker_messages(spark, broker.namesrv, ["Again"]).count() == len(wanted))
-    found = broker_messages(spark, broker.namesrv, ["Again"]).orderBy("queueOffset").collect()
+    until(lambda: topic_messages(spark, broker.namesrv, "Again").count() == len(wanted))
+    found = topic_messages(spark, broker.namesrv, "Again").orderBy("queueOffset").collect()
     assert len({row.queueId for row in found}) == 1
     assert [bytes(row.body) for row in found] == [m.body for m in wanted]
     for row, message in zip(found, wanted, strict=True):
@@ -118,8 +121,8 @@ def test_a_queue_stays_in_order_and_nothing_is_added(
     command = ["replay", root, "--to-broker", broker.namesrv, "--ordered", "--json"]
     told = json.loads(run(*command, "--since", BORN + 5, "--until", BORN + 35).stdout)
     assert told["messages"] == len(sent) == 30
-    until(lambda: broker_messages(spark, broker.namesrv, ["Ordered"]).count() == 30)
-    found = broker_messages(spark, broker.namesrv, ["Ordered"]).orderBy("queueOffset").collect()
+    until(lambda: topic_messages(spark, broker.namesrv, "Ordered").count() == 30)
+    found = topic_messages(spark, broker.namesrv, "Ordered").orderBy("queueOffset").collect()
     queues = {row.queueId for row in found}
     assert len(queues) == 2
     assert {tuple(int(row.properties["n"]) for row in found if row.queueId == queue) for queue in queues} == {

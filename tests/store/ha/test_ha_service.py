@@ -10,6 +10,7 @@ import pytest
 
 from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.ha.ha_client import Trouble
 from mqlake.store.ha.ha_service import HAService
 from mqlake.store.ha.protocol import HEADER, REPORT
 from mqlake.store.results import PutMessageStatus
@@ -205,7 +206,7 @@ def test_sync_flush_and_sync_master_wait_for_both(tmp_path: Path) -> None:
         node(tmp_path / "s", brokerRole="SLAVE", flushDiskType="SYNC_FLUSH") as slave,
     ):
         slave.follow(master.address)
-        until(lambda: master.ha.statuses() != [] or not slave.clients[0].is_in_trouble)
+        until(lambda: master.ha.statuses() != [] or slave.clients[0].client.trouble is Trouble.NONE)
         futures = [master.store.async_put_message(message(number)) for number in range(100)]
         assert {future.result().status for future in futures} == {PutMessageStatus.PUT_OK}
         end = master.store.max_phy_offset

@@ -142,14 +142,14 @@ class FastLoop:
     def _on_taken(self, connection: Connection) -> None:
         """FastSend or FastPull has taken a run of this connection."""
         taken = connection.attributes[_TAKEN] = int(connection.attributes.get(_TAKEN, 0)) + 1  # type: ignore[call-overload]
-        if taken % TAKEN_BEFORE_MOVING == 0 and self._kernels is not None:
+        if taken % TAKEN_BEFORE_MOVING == 0 and self.is_loaded:
             asyncio.get_running_loop().call_soon(self.move, connection)  # its read is to end first
 
     def move(self, connection: Connection) -> None:
         """Takes a connection over, if it is one that can be here and is at rest."""
         host = host_number(connection)
         if (
-            self._kernels is None
+            not self.is_loaded
             or host is None
             or not connection.is_at_rest
             or isinstance(connection.transport, EpollTransport)

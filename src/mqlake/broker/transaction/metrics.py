@@ -80,10 +80,6 @@ class TransactionMetrics(ConfigManager):
         else:
             finished.rolled_back += 1
 
-    def get_transaction_count(self, topic: str) -> int:
-        metric = self.transaction_counts.get(topic)
-        return metric.count if metric is not None else 0
-
     def encode(self) -> dict[str, Any]:
         return TransactionMetricsSerializeWrapper(
             transaction_count=self.transaction_counts, data_version=self.data_version

@@ -189,11 +189,6 @@ def by_topic_and_date(messages: DataFrame) -> DataFrame:
     return messages.withColumn("date", F.to_date("storeTimestamp"))
 
 
-def write_once(messages: DataFrame, path: str) -> None:
-    """A batch of messages to a new directory."""
-    by_topic_and_date(messages).write.partitionBy("topic", "date").option("compression", "zstd").parquet(path)
-
-
 def export_stream(messages: DataFrame, path: str, *, follow: bool = False) -> StreamingQuery:
     """Starts the export of a stream of messages to the directory `path`, which may have a part of them already."""
     writer = (

@@ -34,11 +34,6 @@ def broker_stream(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> D
     return when_workers_start(spark.readStream.format("rocketmq").options(**given).load)
 
 
-def broker_messages(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> DataFrame:
-    """The messages that the topics of a live cluster have now. Raises what broker_options() raises."""
-    return spark.read.format("rocketmq").options(**broker_options(namesrv, topics)).load()
-
-
 def broker_options(namesrv: str, topics: Sequence[str]) -> dict[str, str]:
     """Options of the source `rocketmq`; the name server knows the topics.
 

@@ -18,7 +18,7 @@ from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.base.net import parse_address
 from mqlake.errors import MqlakeError
 from mqlake.formats.columns import load_for, never_load_here
-from mqlake.store.ha.ha_client import RETRY_S, HAClient, Trouble
+from mqlake.store.ha.ha_client import RETRY_S, HAClient
 from mqlake.store.ha.protocol import Clock
 
 logger = logging.getLogger(__name__)
@@ -190,10 +190,6 @@ class HAClientService:
             pause = size / self.bandwidth - (self._clock() - now)
             if pause > 0:
                 time.sleep(min(pause, 1.0))
-
-    @property
-    def is_in_trouble(self) -> bool:
-        return self.client.trouble is not Trouble.NONE
 
 
 def _send(sock: socket.socket, output: bytes) -> None:

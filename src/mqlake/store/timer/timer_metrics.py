@@ -56,11 +56,6 @@ class TimerMetrics:
         changes = {topic: counts.get(topic, 0) - known.get(topic, 0) for topic in {*counts, *known}}
         self.add({topic: change for topic, change in changes.items() if change}, now_ms)
 
-    def timing_count(self, topic: str) -> int:
-        """How many wait for `topic`."""
-        with self._lock:
-            return self._counts.get(topic, [0])[0]
-
     def timing_counts(self) -> dict[str, int]:
         """Topic → how many wait."""
         with self._lock:
