@@ -750,7 +750,7 @@ def transactions_of(controller: BrokerController) -> object:
         topic: (each.committed, each.rolled_back)
         for topic, each in controller.transaction_metrics.finished_by_topic.items()
     }
-    count = controller.transaction_metrics.get_transaction_count(TOPIC)
+    count = {topic: each.count for topic, each in controller.transaction_metrics.transaction_counts.items()}
     removed = {queue: sorted(offsets) for queue, offsets in service._removed.items()}
     return service._ended, removed, service._removed_size, count, finished
 

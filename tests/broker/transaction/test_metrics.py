@@ -23,7 +23,7 @@ def test_what_has_ended_is_counted_by_how_and_how_old_it_was(tmp_path):
     for age_s in (0, 5, 90_000):
         metrics.finished("T", now - age_s * 1000, committed=True)
     metrics.finished("T", now, committed=False)
-    assert metrics.get_transaction_count("T") == 0
+    assert metrics.transaction_counts["T"].count == 0
     finished = metrics.finished_by_topic["T"]
     assert (finished.committed, finished.rolled_back) == (3, 1)
     assert (finished.ages, finished.ages_sum_s) == ([2, 0, 0, 0, 0, 0, 1], 90_005)
