@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import copy, load32, load64, pointer, put, same_bytes
+from mqlake.compiled.kernels.primitives import copy, load32, load64, pointer, prefetch, put, same_bytes
 from mqlake.compiled.kernels.records import check
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
@@ -16,6 +16,8 @@ from mqlake.formats.record import (
     QUEUE_OFFSET_POSITION,
     RECORD_SIZE_MIN,
 )
+
+CACHE_LINE = 64
 
 
 @compiled
@@ -46,6 +48,13 @@ def follow_units(
 
 
 @compiled
+def place(units, units_at, n, base_offset):
+    """Position and size of the record of unit n."""
+    unit = units_at + n * CQ_STORE_UNIT_SIZE
+    return load64(units, unit) - base_offset, np.int64(load32(units, unit + 8))
+
+
+@compiled
 def follow(
     data,
     end,
@@ -71,13 +80,19 @@ def follow(
     run, run_end = np.int64(-1), np.int64(-1)
     nowhere = np.int64(-1), np.int64(0), np.int64(0)
     for n in range(unit_count):
-        unit = units_at + n * CQ_STORE_UNIT_SIZE
-        position = load64(units, unit) - base_offset
-        size = np.int64(load32(units, unit + 8))
+        position, size = place(units, units_at, n, base_offset)
         if n > 0 and total + size > bytes_max:
             break
         if size < RECORD_SIZE_MIN or position < 0 or position > end - size:
             return nowhere
+        # a check reads the first two cache lines of a record and its end, of all records at the same time
+        prefetch(data, position)
+        prefetch(data, position + CACHE_LINE)
+        prefetch(data, position + size - CACHE_LINE)
+        total += size
+        count += 1
+    for n in range(count):
+        position, size = place(units, units_at, n, base_offset)
         kind, found_size, _, topic_start, topic_length, _ = check(
             data, position, end, base_offset, check_crc, False
         )
@@ -96,8 +111,6 @@ def follow(
             runs[run, 0] = position
         run_end = position + size
         runs[run, 1] = run_end
-        total += size
-        count += 1
     return count, total, run + 1
 
 

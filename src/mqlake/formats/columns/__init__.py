@@ -97,9 +97,10 @@ _records = Worth(PLAIN_RECORDS_MAX)
 
 def _twin_for(records: int) -> ModuleType:
     """`plain` for the first few records of a process, `twin()` from then on."""
-    if not _records.count(records):
+    # asked for each page of a pull: no call that is not needed
+    if _records.left > 0 and not _records.count(records):
         return plain
-    if _is_hurried():
+    if _hurried and _is_hurried():
         _load_aside()
         return plain
     return twin()
@@ -129,6 +130,7 @@ def _load_aside() -> None:
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         record_ends(np.empty(0, np.uint8), 0)
         _loaded.set()
+        _hurried.clear()
 
     threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
 
@@ -458,6 +460,7 @@ Followed = tuple[int, int, Int64s]
 """How many units were followed, so many records; their bytes; (start, end) in the buffer of each stretch of records
 that lie back to back. No NamedTuple, which takes longer to make than units to follow."""
 
+_INT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint8)  # numpy takes longer to look up a type of Python's
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
@@ -487,7 +490,7 @@ def follow_units(
     """
     data = _input_bytes(buf) if buf.flags.writeable else buf
     count = len(units) // CQ_STORE_UNIT_SIZE
-    runs = np.empty((count, 2), np.int64)
+    runs = np.empty((count, 2), _INT64)
     first, offsets = (
         (queue_offsets.start, _NO_OFFSETS) if isinstance(queue_offsets, range) else (0, queue_offsets)
     )
@@ -495,7 +498,7 @@ def follow_units(
         data,
         end,
         base_offset,
-        np.frombuffer(units, np.uint8),
+        np.frombuffer(units, _UINT8),
         _topic_bytes(topic),
         queue_id,
         first,
