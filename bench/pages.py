@@ -12,8 +12,11 @@ import os
 import tempfile
 from pathlib import Path
 
-from mqlake.store.files.mapped_file import MADV_POPULATE_WRITE
+from bench.measure import first_of
 
+MADV_POPULATE_WRITE = first_of(
+    "mqlake.store.files.mapped_file", "mqlake.store.mapped_file"
+).MADV_POPULATE_WRITE
 A_MESSAGE = 512
 """Bytes that a message takes beside its body, about: properties, queue unit, index entry."""
 
