@@ -134,6 +134,15 @@ class BrokerConfig(Settings):
         "Whether compiled code reads and answers the connections of producers (Linux, without TLS and plain_acl.yml).",
         own=True,
     )
+    fast_loop_threads: int = setting(
+        "fastLoopThreads",
+        1,
+        "Threads that do so at once, each for connections of its own; more than one pays where its thread has no time "
+        "left and processors are idle.",
+        low=1,
+        high=64,
+        own=True,
+    )
     server_channel_max_idle_time_seconds: int = setting(
         "serverChannelMaxIdleTimeSeconds",
         120,

@@ -192,17 +192,24 @@ class BrokerController:
                 server.processors = latencies.processor_table()
             sends = SendMessageProcessor(broker, self.transactional_message_service)
             sends.register(server.processors)
-            fast_send = FastSend(broker, sends, self.transactional_message_service, latencies)
-            server.fast_paths = (fast_send,)
+            # few connections come by the VIP port
+            threads = broker.config.fast_loop_threads if server is self.server else 1
+            fast_sends = [
+                FastSend(broker, sends, self.transactional_message_service, latencies) for _ in range(threads)
+            ]
+            server.fast_paths = (fast_sends[0],)
             if broker.config.fast_loop_enable and FastLoop.is_possible():
                 hold = self.pull_request_hold_service
-                self.fast_loops.append(FastLoop(server, fast_send, hold.holds_any_of))
+                self.fast_loops.append(FastLoop(server, fast_sends, hold.holds_any_of))
             self._register_in(server.processors)
         fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
-        fast_pull = FastPull(broker, self.pull_message_processor, latencies)
-        self.server.fast_paths += (fast_pull, fast_ack)
+        fast_pulls = [
+            FastPull(broker, self.pull_message_processor, latencies)
+            for _ in range(broker.config.fast_loop_threads)
+        ]
+        self.server.fast_paths += (fast_pulls[0], fast_ack)
         if self.fast_loops:
-            self.fast_loops[0].serve_pulls(fast_pull)  # pulls come by the first port only
+            self.fast_loops[0].serve_pulls(fast_pulls)  # pulls come by the first port only
         self.fast_server.fast_paths += (fast_ack,)
         self.pull_message_processor.register(self.server.processors)
         self.pop_service.register(self.server.processors)

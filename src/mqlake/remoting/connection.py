@@ -157,6 +157,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         "_room",
         "_tls",
         "_undecided",
+        "fast_paths",
         "local_address",
         "reads",
     )
@@ -176,6 +177,8 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._out_size = 0
         self._room = 0  # of the buffer that is read into
         self._in_flight: set[asyncio.Future[Answer]] = set()
+        self.fast_paths: tuple[FastPath, ...] | None = None
+        """Those of its own, in place of the endpoint's."""
         self.remote_address = address_called
         self.local_address = ""
         self.reads = 0
@@ -356,7 +359,8 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         """Handles every complete frame in `data`, and keeps the rest."""
         start, end = 0, len(data)
         endpoint = self._endpoint
-        fast_paths = endpoint.fast_paths if endpoint.guard is None else endpoint.guarded_fast_paths
+        if (fast_paths := self.fast_paths) is None:
+            fast_paths = endpoint.fast_paths if endpoint.guard is None else endpoint.guarded_fast_paths
         if endpoint.going_away:
             fast_paths = ()
         header_size_max = FRAME_SIZE_MAX if self._address_called else HEADER_SIZE_MAX

@@ -38,12 +38,16 @@ from tests.waiting import until_async
 
 def bodies(controller: BrokerController) -> list[bytes]:
     """Of all records but the first, sorted: connections may be served in any order."""
+    return sorted(bodies_in_order(controller))
+
+
+def bodies_in_order(controller: BrokerController) -> list[bytes]:
     found = []
     for chunk in LogReader(controller.broker.store.commit_log_files).scan(0):
         for start, size in zip(chunk.scan.position.tolist(), chunk.scan.size.tolist(), strict=True):
             record = bytes(chunk.mapped_file.view[start : start + size])
             found.append(record[88 : 88 + int.from_bytes(record[84:88], "big")])
-    return sorted(found[1:])
+    return found[1:]
 
 
 async def each_says(controller: BrokerController, data: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
@@ -91,7 +95,8 @@ def test_whatever_many_say(tmp_path: Path, seed: int, flush: str) -> None:
         return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
     async def play() -> None:
-        async with two_brokers(tmp_path, flushDiskType=flush) as (fast, plain), asyncio.timeout(SCENE_S):
+        settings = {"flushDiskType": flush, "fastLoopThreads": str(1 + seed)}
+        async with two_brokers(tmp_path, **settings) as (fast, plain), asyncio.timeout(SCENE_S):
             for _ in range(3):
                 said = [pieces(client) for client in range(30)]
                 assert await each_says(fast, said) == await each_says(plain, said)
@@ -128,25 +133,30 @@ def test_more_half_frames_than_places(tmp_path: Path) -> None:
                     for number, wire in enumerate(wires):
                         wire._writer.write(send(b"x" * number, opaque=number)[:-1])
                     loop = fast_loop(fast)
-                    await until_async(lambda: loop._free[0] == 0, "all places are taken")  # noqa: B023
+                    await until_async(lambda: loop.shares[0]._free[0] == 0, "all places are taken")  # noqa: B023
                     for number, wire in enumerate(wires):
                         last = send(b"x" * number, opaque=number)[-1:]
                         assert len(await wire.say(last)) == 1
-                    assert loop._free[0] == SLOTS_MAX
+                    assert loop.shares[0]._free[0] == SLOTS_MAX
                 # those that are gone leave their places
                 for wire in wires[:9]:
                     wire._writer.write(send()[:-1])
-                await until_async(lambda: loop._free[0] == SLOTS_MAX - 9, "nine are taken")
+                await until_async(lambda: loop.shares[0]._free[0] == SLOTS_MAX - 9, "nine are taken")
             await until_async(lambda: not loop.transports, "all are gone")
-            assert loop._free[0] == SLOTS_MAX and sorted(loop._free[1:]) == list(range(SLOTS_MAX))
+            assert loop.shares[0]._free[0] == SLOTS_MAX and sorted(loop.shares[0]._free[1:]) == list(
+                range(SLOTS_MAX)
+            )
 
     run(play())
 
 
-def test_full_files_under_many(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_full_files_under_many(tmp_path: Path, threads: str) -> None:
+    settings = {"mappedFileSizeCommitLog": "100000", "fastLoopThreads": threads}
+
     async def play() -> None:
         async with (
-            two_brokers(tmp_path, mappedFileSizeCommitLog="100000") as (fast, plain),
+            two_brokers(tmp_path, **settings) as (fast, plain),
             asyncio.timeout(SCENE_S),
         ):
             said = [
@@ -239,14 +249,19 @@ def test_what_the_store_does_not_survive_closes_the_connections(
     run(play())
 
 
-def test_connections_that_come_and_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_connections_that_come_and_go(tmp_path: Path, threads: int) -> None:
     """In the middle of frames, by reset, and with answers on the way."""
     source = random.Random(5)
 
     async def play() -> None:
-        async with two_brokers(tmp_path) as (fast, _), asyncio.timeout(SCENE_S), Wire(fast) as other:
+        async with (
+            two_brokers(tmp_path, fastLoopThreads=str(threads)) as (fast, _),
+            asyncio.timeout(SCENE_S),
+            Wire(fast) as other,
+        ):
             loop = fast_loop(fast)
-            for _ in range(30):
+            for _ in range(10 * (1 + threads)):
                 async with contextlib.AsyncExitStack() as stack:
                     wires = [await stack.enter_async_context(Wire(fast)) for _ in range(10)]
                     for wire in wires:
@@ -257,7 +272,7 @@ def test_connections_that_come_and_go(tmp_path: Path) -> None:
                             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     assert len(await other.say(send())) == 1
             await until_async(lambda: len(loop.transports) == 1, "the others are gone")
-            assert loop._free[0] == SLOTS_MAX
+            assert all(share._free[0] == SLOTS_MAX for share in loop.shares)
 
     run(play())
 

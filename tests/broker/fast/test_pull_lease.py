@@ -285,7 +285,7 @@ def test_files_that_are_deleted_while_they_are_read(tmp_path: Path, monkeypatch:
                 await wire.say(pull(0, 0))
             expected = await pulls.plainly(pull(0, 4))
             loop = fast_loop(pulls.controller)
-            begin = loop._pulls.begin  # type: ignore[union-attr]
+            begin = loop.shares[0].pulls.begin  # type: ignore[union-attr]
             deleted: list[MappedFile] = []
 
             def then_delete() -> None:
@@ -294,7 +294,7 @@ def test_files_that_are_deleted_while_they_are_read(tmp_path: Path, monkeypatch:
                     deleted.append(files.mapped_files[0])
                     files.delete_file(deleted[0])
 
-            monkeypatch.setattr(loop._pulls, "begin", then_delete)
+            monkeypatch.setattr(loop.shares[0].pulls, "begin", then_delete)
             before = pulls.alone
             assert await wire.say(pull(0, 4)) == expected
             assert deleted and pulls.alone == before + 1

@@ -1,15 +1,17 @@
 """FastLoop: connections of clients, all that are ready read and answered by compiled code in one step.
 
     Connection ── its first sends or pulls took the fast path ──▶ EpollTransport: its socket in an epoll of this loop
-    epoll ─┬▶ Lease: rounds in compiled code alone, for a moment
-           └▶ receive ─▶ columns of all ─▶ FastSend.store: one put ─▶ answer: a send() each
-                └─▶ any other frame, a long half frame, a peer that is gone or does not read ─▶ its Connection, as ever
+    epoll of a LoopShare ─┬▶ Lease: rounds in compiled code alone, for a moment, all shares at once
+                          └▶ a round of it, where there can be no lease
 
 A read of one send costs more in the interpreter and in the event loop's transport than to store it, and producers that
 wait for each answer send one a read; the same goes for the pulls of consumers that read on. So such a connection is
 taken from the event loop, which sees one descriptor for all of them, and is served together with the others that are
 ready: in a lease where puts are answered at once, else (SYNC_FLUSH, replicas that are waited for) in a round. A
 connection that is not at rest (unsent answers, a long half frame, a paused reader) is Python's until it is again.
+
+With `fastLoopThreads` of more than 1 the connections are shared out among so many threads (loop_share), of which the
+first is the event loop's own and the others help it in its leases (helper).
 
 Linux only, as kernels.loop, without TLS or plain_acl.yml; others stay with the event loop.
 """
@@ -18,94 +20,71 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import select
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 
 import numpy as np
 
 from mqlake.broker.fast.fast_pull import FastPull
-from mqlake.broker.fast.fast_send import Bytes, FastSend, Int64s, host_number
+from mqlake.broker.fast.fast_send import FastSend, host_number
+from mqlake.broker.fast.helper import Helper
 from mqlake.broker.fast.lease import Lease
-from mqlake.broker.fast.pull_lease import PullLease
+from mqlake.broker.fast.loop_share import LoopShare
 from mqlake.compiled import load
-from mqlake.compiled.kernels import pull_layout
-from mqlake.compiled.kernels.loop_layout import (
-    BY_KERNEL,
-    BY_PYTHON,
-    DONE,
-    END,
-    EVENTS_MAX,
-    FD,
-    FDS_MAX,
-    FIRST,
-    FREE_AT,
-    HANDLE,
-    HEARD,
-    HELD,
-    HOST,
-    LEASE_AT,
-    MODE,
-    NUMBERS_SIZE,
-    OCTETS_SIZE,
-    PARTS_AT,
-    PEER_SIZE,
-    PEERS_AT,
-    ROW_SIZE,
-    ROWS_AT,
-    SLOT,
-    SLOT_SIZE,
-    SLOTS_MAX,
-    START,
-    WHAT,
-)
-from mqlake.compiled.kernels.send_layout import QUEUE_MESSAGES, QUEUE_PUTS
-from mqlake.remoting.connection import Connection, Endpoint
+from mqlake.compiled.kernels.loop_layout import common_size
+from mqlake.remoting.connection import Connection, Endpoint, FastPath
 from mqlake.remoting.epoll_transport import EpollTransport
-from mqlake.store.log.commit_log import AppendedMany, QueueId
-from mqlake.store.results import PutMessageFuture
+from mqlake.store.log.commit_log import QueueId
 
 logger = logging.getLogger(__name__)
 
 TAKEN_BEFORE_MOVING = 16
 """Runs of sends, or of pulls, that FastSend and FastPull take of a connection before it is moved here."""
 _TAKEN = "runs taken"
-ROUNDS_MAX = 8
-"""Rounds in a row before the event loop has its turn."""
 
 
 class FastLoop:
-    """The connections of `endpoint` whose sends `fast_send` takes."""
+    """The connections of `endpoint` whose sends the first of `fast_sends` takes; there is one for each thread."""
 
     def __init__(
         self,
         endpoint: Endpoint,
-        fast_send: FastSend,
+        fast_sends: Sequence[FastSend],
         is_waited_for: Callable[[Collection[QueueId]], bool] = lambda queues: False,
     ) -> None:
-        self.transports: dict[int, EpollTransport] = {}
-        """By descriptor."""
-        self.messages = 0
-        """How many were stored."""
         self.endpoint = endpoint
-        self._fast_send = fast_send
+        self.shares = [LoopShare(fast_send) for fast_send in fast_sends]
         self._kernels: ModuleType | None = None
-        self._epoll: select.epoll | None = None
         self._lease: Lease | None = None
         self._is_waited_for = is_waited_for
-        self._rows_at_hand = self._unsent = 0
-        fast_send.on_load, fast_send.on_taken = self._load, self._on_taken
-        self._pulls: PullLease | None = None
-        self._pull_tables: tuple[Int64s, Bytes] = (
-            np.zeros(pull_layout.NUMBERS_SIZE, np.int64),
-            np.empty(0, np.uint8),
-        )
+        self._ready: select.epoll | None = None
+        """Says which shares are to be served, where there are more than one; each is reported once, until it is watched
+        again."""
+        self._stop = -1
+        self._messages = 0
+        for fast_send in fast_sends:
+            fast_send.on_taken = self._on_taken
+        fast_sends[0].on_load = self._load
 
-    def serve_pulls(self, fast_pull: FastPull) -> None:
-        """Has the pulls of its connections that `fast_pull` knows answered by compiled code, too."""
-        self._pulls, self._pull_tables = PullLease(fast_pull), fast_pull.tables
-        fast_pull.on_load, fast_pull.on_taken = self._fast_send.load_soon, self._on_taken
+    def serve_pulls(self, fast_pulls: Sequence[FastPull]) -> None:
+        """Has the pulls of its connections that these know answered by compiled code, too; one for each thread."""
+        for share, fast_pull in zip(self.shares, fast_pulls, strict=True):
+            share.serve_pulls(fast_pull)
+            fast_pull.on_taken = self._on_taken
+        fast_pulls[0].on_load = self._load_pulls
+
+    @property
+    def transports(self) -> dict[int, EpollTransport]:
+        """Of all shares, by descriptor."""
+        return {fd: transport for share in self.shares for fd, transport in share.transports.items()}
+
+    @property
+    def messages(self) -> int:
+        """How many were stored."""
+        return self._messages + sum(share.messages for share in self.shares)
 
     @property
     def is_loaded(self) -> bool:
@@ -115,27 +94,47 @@ class FastLoop:
     def is_possible() -> bool:
         return sys.platform == "linux" and sys.byteorder == "little" and sys.maxsize > 2**32
 
+    # --- loading, in a thread
+
     def _load(self) -> None:
+        """Called when the first FastSend has loaded its kernels."""
         kernels = load("mqlake.compiled.kernels.loop")
         if kernels is None:
             return
-        self._numbers = np.zeros(NUMBERS_SIZE, np.int64)
-        self._octets = np.zeros(OCTETS_SIZE, np.uint8)
-        self._received = self._octets.view()
-        self._received.flags.writeable = False
-        self._view = self._octets.data
-        self._rows = self._numbers[ROWS_AT:FREE_AT].reshape(EVENTS_MAX, ROW_SIZE)
-        self._peers = self._numbers[PEERS_AT:LEASE_AT].reshape(FDS_MAX, PEER_SIZE)
-        self._free = self._numbers[FREE_AT:PEERS_AT]
-        self._free[0] = SLOTS_MAX
-        self._free[1:] = range(SLOTS_MAX)
-        parts = self._fast_send.parts
-        arrays = self._received, self._numbers, self._octets, parts.numbers, parts.octets, *self._pull_tables
+        first, *others = self.shares
+        for share in others:
+            share.fast_send.load()
+        for share in self.shares:
+            share.load(kernels)
+        stake, parts = first.stake, first.fast_send.parts
+        arrays = stake.received, stake.numbers, stake.octets, parts.numbers, parts.octets, *stake.pull_tables
+        common = np.zeros(common_size(len(self.shares)), np.int64)
         with select.epoll() as empty:
             kernels.receive(empty.fileno(), False, 0, *arrays, 0)
-            kernels.serve(empty.fileno(), np.zeros(4, np.uint8), 0, *arrays)
-        kernels.answer(0, 0, self._numbers, parts.numbers, parts.octets)
+            kernels.serve(empty.fileno(), np.zeros(4, np.uint8), 0, *arrays, common)
+        kernels.answer(0, 0, stake.numbers, parts.numbers, parts.octets)
+        for share in others:
+            Helper.load(kernels, share.stake, common)
+            share.fast_paths = self._fast_paths_of(share)
         self._kernels = kernels
+
+    def _load_pulls(self) -> None:
+        """Called when the first FastPull has loaded its kernels."""
+        for share in self.shares[1:]:
+            if share.fast_pull is not None:
+                share.fast_pull.load()
+        self.shares[0].fast_send.load_soon()
+
+    def _fast_paths_of(self, share: LoopShare) -> tuple[FastPath, ...]:
+        """The endpoint's, with those of the share in place of the first one's. Under a guard no other connections come
+        here than those whose fast paths check requests themselves."""
+        first, endpoint = self.shares[0], self.endpoint
+        paths = endpoint.fast_paths if endpoint.guard is None else endpoint.guarded_fast_paths
+        own: dict[object, FastPath | None] = {
+            first.fast_send: share.fast_send,
+            first.fast_pull: share.fast_pull,
+        }
+        return tuple(own.get(path) or path for path in paths)
 
     # --- which connections are here
 
@@ -153,238 +152,121 @@ class FastLoop:
             or host is None
             or not connection.is_at_rest
             or isinstance(connection.transport, EpollTransport)
-            or (self.endpoint.guard is not None and not self._fast_send.checks_signatures)
+            or (self.endpoint.guard is not None and not self.shares[0].fast_send.checks_signatures)
         ):
             return
-        if self._epoll is None:
-            self._epoll = select.epoll()
+        share = min(self.shares, key=lambda share: len(share.transports))
+        if not share.is_open:
+            self._open(share)
+        share.take_over(connection, host)
+
+    def _open(self, share: LoopShare) -> None:
+        """Has the event loop look after a share, which has its first connection."""
+        assert self._kernels is not None
+        loop = asyncio.get_running_loop()
+        if self._lease is None:
             self._lease = Lease(
-                self._fast_send,
-                self._numbers,
+                [each.stake for each in self.shares],
                 is_waited_for=self._is_waited_for,
-                is_alone=lambda: len(self.endpoint.connections) == len(self.transports),
+                is_alone=self._is_alone,
             )
-            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self.turn)
-        transport = EpollTransport.take_over(
-            self._epoll,
-            connection,
-            on_change=self._on_change,
-            on_close=self._on_close,
-            had_bytes=self._had_bytes,
-        )
-        if transport is not None and transport.fd < FDS_MAX:
-            self._peers[transport.fd] = 0
-            self._peers[transport.fd, HOST] = host
-            self._on_change(transport)
+            if len(self.shares) > 1:
+                self._ready = select.epoll()
+                self._stop = os.eventfd(0, os.EFD_NONBLOCK)
+                loop.add_reader(self._ready.fileno(), self.turn)
+        epoll = share.open()
+        if self._ready is None:
+            loop.add_reader(epoll, self.turn)
+            return
+        self._ready.register(epoll, select.EPOLLIN | select.EPOLLONESHOT)
+        if share is not self.shares[0]:
+            name = f"FastLoop-{self.shares.index(share) + 1}"
+            share.stake.helper = Helper(self._kernels, name, share.stake, self._lease.common)
 
-    def _on_change(self, transport: EpollTransport) -> None:
-        fd = transport.fd
-        self.transports[fd] = transport
-        if fd < FDS_MAX:
-            self._peers[fd, MODE] = BY_KERNEL if transport.is_at_rest else BY_PYTHON
-
-    def _on_close(self, transport: EpollTransport) -> None:
-        fd = transport.fd
-        del self.transports[fd]
-        if fd < FDS_MAX:
-            self._take_half(fd)
-            self._peers[fd, MODE] = BY_PYTHON
-
-    def _had_bytes(self, transport: EpollTransport) -> bool:
-        fd = transport.fd
-        if fd >= FDS_MAX or not self._peers[fd, HEARD]:
-            return False
-        self._peers[fd, HEARD] = 0
-        return True
+    def _is_alone(self) -> bool:
+        here = 0
+        for share in self.shares:
+            here += len(share.transports)
+        return len(self.endpoint.connections) == here
 
     def close(self) -> None:
-        for transport in list(self.transports.values()):
-            transport.abort()
-        if self._epoll is not None:
-            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
-            self._epoll.close()
-            self._epoll = None
+        loop = asyncio.get_running_loop()
+        for share in self.shares:
+            if self._ready is None and share.is_open:
+                loop.remove_reader(share.stake.epoll)
+            share.close()
+        if self._ready is not None:
+            loop.remove_reader(self._ready.fileno())
+            self._ready.close()
+            os.close(self._stop)
+            self._ready = None
 
-    # --- rounds
+    # --- turns
 
     def turn(self) -> int:
         """One lease, or rounds where there can be none; how many connections were ready in the last round."""
-        takes = self._takes_sends
-        if takes and (served := self._serve()) is not None:
-            return served
-        rows = 0
-        for _ in range(ROUNDS_MAX):
-            rows = self._round(takes)
-            if rows < 2:  # after one alone there is hardly ever another
-                break
-        return rows
+        shares = self._shares_to_serve()
+        # all of them are asked: each keeps up with the broker's settings
+        takes = [share.takes_sends for share in shares]
+        if self.endpoint.going_away:
+            takes = [False] * len(shares)
+        try:
+            if all(takes) and (rows := self._serve(shares)) is not None:
+                return rows
+            return sum(share.rounds(takes=may) for share, may in zip(shares, takes, strict=True))
+        finally:
+            self._watch(shares)
 
-    @property
-    def _takes_sends(self) -> bool:
-        fast_send = self._fast_send
-        assert fast_send.kernels is not None
-        return not self.endpoint.going_away and fast_send.takes_sends(fast_send.kernels)
+    def _shares_to_serve(self) -> list[LoopShare]:
+        """Those with connections that are ready, and those whose connections are expected to be in a moment."""
+        if self._ready is None:
+            return self.shares
+        assert self._lease is not None
+        ready = {epoll for epoll, _ in self._ready.poll(0)}
+        shares = []
+        for share in self.shares:
+            if not share.is_open:
+                continue
+            if share.stake.epoll in ready:
+                shares.append(share)
+            elif share.stake.was_busy and self._lease.has_just_ended:
+                self._ready.modify(share.stake.epoll, select.EPOLLONESHOT)  # its thread looks after it
+                shares.append(share)
+        return shares
 
-    def _serve(self) -> int | None:
+    def _watch(self, shares: Sequence[LoopShare]) -> None:
+        if self._ready is not None:
+            for share in shares:
+                self._ready.modify(share.stake.epoll, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _serve(self, shares: Sequence[LoopShare]) -> int | None:
         """One lease, and all that follows from it; how many connections were ready in its last round. None: there can
         be none now."""
-        kernels, epoll, lease, fast_send = self._kernels, self._epoll, self._lease, self._fast_send
-        assert kernels is not None and epoll is not None and lease is not None
-        if not lease.may_begin:
+        kernels, lease = self._kernels, self._lease
+        assert kernels is not None and lease is not None
+        if not shares or not lease.may_begin:
             return None
         try:
-            self._begin_pulls()
+            for share in shares:
+                share.begin_pulls()
             try:
-                served = lease.run(kernels, epoll.fileno(), self._received, self._octets, *self._pull_tables)
+                has_served = lease.run(kernels, [share.stake for share in shares], self._stop)
             finally:
-                self._end_pulls()
+                for share in shares:
+                    share.end_pulls()
         except Exception:
-            if not lease.rows:
+            if not any(share.stake.rows for share in shares):
                 # nothing was read: a round meets the same error, and closes the connections that wait
                 logger.exception("a lease could not begin")
                 return None
-            self._abandon(lease.rows)
+            for share in shares:
+                share.abandon(share.stake.rows)
             raise
-        if served is None:
+        if not has_served:
             return None
-        rows, left, count, done, places, transactional = served
         self._leased(lease.stored)
-        if count and not done:  # to queues that are not known, or of transactions
-            fast_send.columns[QUEUE_MESSAGES : QUEUE_PUTS + 1, :places] = 0
-            done, unsent = self._store(rows, count, places, transactional)
-            left += unsent
-            if fast_send.parts is lease.parts:
-                lease.know(places)
-        if done < count:
-            left += self._give_back(rows, done)
-        if left:
-            self._do_the_rest(rows)
-        return rows
-
-    def _begin_pulls(self) -> None:
-        """Compiled code that is called from here on answers pulls by itself."""
-        if self._pulls is not None:
-            self._pulls.begin()
-
-    def _end_pulls(self) -> None:
-        if self._pulls is not None and (rest := self._pulls.end(self._connection_of)) is not None:
-            fd, data = rest
-            self.transports[fd].write(data.data)
-
-    def _connection_of(self, fd: int) -> Connection:
-        return self.transports[fd].connection
+        return sum(share.after_lease() for share in shares)
 
     def _leased(self, messages: int) -> None:
         """A lease has stored so many."""
-        self.messages += messages
-
-    def _store(self, rows: int, count: int, places: int, transactional: int) -> tuple[int, int]:
-        """Stores the messages in the columns, and has them answered; (how many messages, to how many connections not
-        everything could be sent)."""
-        fast_send = self._fast_send
-        assert fast_send.kernels is not None
-        self._rows_at_hand, self._unsent = rows, 0
-        try:
-            done = fast_send.store(
-                self._answer, fast_send.kernels, self._received, count, places, transactional
-            )
-        except Exception:
-            self._abandon(rows)
-            raise
-        self.messages += done
-        return done, self._unsent
-
-    def _round(self, takes: bool) -> int:
-        """One read of each connection that is ready, and all that follows from it; how many there were."""
-        fast_send, kernels, epoll = self._fast_send, self._kernels, self._epoll
-        assert kernels is not None and epoll is not None
-        parts, fast_send.places_of = fast_send.parts, None
-        rows: int
-        self._begin_pulls()
-        try:
-            rows, left, count, places, transactional = kernels.receive(
-                epoll.fileno(),
-                takes,
-                fast_send.record_max,
-                self._received,
-                self._numbers,
-                self._octets,
-                parts.numbers,
-                parts.octets,
-                *self._pull_tables,
-                0,
-            )
-        finally:
-            self._end_pulls()
-        if count:
-            done, unsent = self._store(rows, count, places, transactional)
-            left += unsent
-            if done < count:
-                left += self._give_back(rows, done)
-        if left:
-            self._do_the_rest(rows)
-        return rows
-
-    def _abandon(self, rows: int) -> None:
-        """Closes the connections whose sends were not answered, as their own transports would."""
-        for fd, first, end in self._rows[:rows, [FD, FIRST, END]].tolist():
-            if first < end:
-                self.transports[fd].abort()
-
-    def _answer(
-        self, done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None
-    ) -> None:
-        assert self._kernels is not None
-        parts, rows = self._fast_send.parts, self._rows_at_hand
-        if flush is None:
-            self._unsent = self._kernels.answer(rows, done, self._numbers, parts.numbers, parts.octets)
-            return
-        later, start = [], 0
-        for fd, first, end in self._rows[:rows, [FD, FIRST, END]].tolist():
-            end = min(end, done)
-            if first < end:
-                stop = self._fast_send.answer_end(end)
-                later.append((self.transports[fd].connection, first, end, bytes(answers[start:stop])))
-                start = stop
-        self._fast_send.answer_later(later, flush, appended)
-
-    def _give_back(self, rows: int, done: int) -> int:
-        """Leaves the sends that were not stored, and what came after them, to their connections; how many."""
-        left = 0
-        for row in self._rows[:rows]:
-            fd, first, end = row[[FD, FIRST, END]].tolist()
-            if end > max(done, first):
-                row[START] = self._fast_send.frame_start(max(done, first))
-                row[WHAT] = HANDLE
-                self._take_half(fd)  # it is part of that
-                left += 1
-        return left
-
-    def _take_half(self, fd: int) -> memoryview:
-        """The half frame that is held of a connection, which is not any more."""
-        slot, size = self._peers[fd, [SLOT, HELD]].tolist()
-        if not slot:
-            return self._view[:0]
-        self._peers[fd, [SLOT, HELD]] = 0
-        self._free[1 + self._free[0]] = slot - 1
-        self._free[0] += 1
-        start = PARTS_AT + SLOT_SIZE * (slot - 1)
-        return self._view[start : start + size]
-
-    def _do_the_rest(self, rows: int) -> None:
-        """What compiled code left of the connections."""
-        left = self._rows[:rows].tolist()
-        answers = self._fast_send.answers
-        for fd, *_, start, stop in left:  # all of them first: what comes after makes other answers
-            if start < stop:
-                self.transports[fd].write(bytes(answers[start:stop]))
-        for fd, _, _, start, stop, what, *_ in left:
-            transport = self.transports.get(fd)
-            if transport is None or what == DONE:  # or closed by what another one said
-                continue
-            if what == HANDLE:
-                transport.feed(self._view[start:stop])
-                continue
-            if fd < FDS_MAX and self._peers[fd, SLOT]:
-                transport.feed(self._take_half(fd))
-            transport.ready()
+        self._messages += messages

@@ -1,12 +1,16 @@
 """Lease: the event loop's thread, lent to compiled code for a moment in which it serves sends alone.
 
     lock of the log ─▶ serve: [read all that are ready ─ store ─ answer ─ wait for more]… ─▶ statistics, unlock
+                   └─▶ serve, in a helper's thread, for connections of its own        … ─▶┘
                         ends after LEASE_NS, or with anything that is not a usual send to a queue that is known,
                         or when the event loop has something else to do
 
 What a put costs in Python (the lock, the queues' offsets, statistics, waking dispatch and flush) is paid once for all
 that come in that time, and nothing else is paid for them in the interpreter. A message is in the mapped log before it
 is answered, as any other; that the log is longer now is said at the end, so dispatch sees it up to LEASE_NS later.
+
+A lease may have several threads (`fastLoopThreads`), all of which work for it while the event loop's does and are done
+before that goes on: whatever else there is of the broker is the event loop's alone, as ever.
 """
 
 from __future__ import annotations
@@ -21,30 +25,33 @@ import numpy as np
 
 from mqlake.base.clock import now_ms
 from mqlake.broker.fast.fast_send import Bytes, FastSend, Int64s
+from mqlake.broker.fast.helper import Helper
 from mqlake.broker.metrics.rpc_latency import Rpc
 from mqlake.compiled.kernels.loop_layout import (
     BASE,
     CODES,
+    COUNT,
+    ENDS_NS,
     FIRST_SIZE,
     KNOWN,
-    LASTS_NS,
     LATENCIES_AT,
     LATENCY_SIZE,
     LEASE_AT,
     LINGERS,
+    OFFSET,
     OTHERS,
+    PLACES_AT,
     POSITION,
+    PUTS,
+    QUEUES_AT,
+    QUEUES_KNOWN_MAX,
+    ROUNDS,
+    STOP_FD,
+    STOPS,
     STORED,
+    common_size,
 )
-from mqlake.compiled.kernels.send_layout import (
-    LAST_PLACE,
-    NEXT_OFFSET,
-    QUEUE_MESSAGES,
-    QUEUE_PUTS,
-    QUEUE_SIZE,
-    QUEUES,
-    TOUCHED,
-)
+from mqlake.compiled.kernels.send_layout import LAST_PLACE, QUEUE_SIZE, QUEUES, TOUCHED
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.store.log.commit_log import QueueId, WrittenMany
 
@@ -52,8 +59,6 @@ LEASE_NS = 900_000
 """Less than a millisecond, so that the time of a put, which statistics count in whole ones, is still 0."""
 SHARED_LEASE_NS = 300_000
 """While the event loop serves other connections, too: each step of what it does for them may wait for a lease."""
-QUEUES_KNOWN_MAX = 128
-"""Queues whose next offsets are looked up for each lease; with one more, all are forgotten."""
 _CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _RPCS = [
     Rpc(int(code), int(ResponseCode.SUCCESS), False, oneway) for code in _CODES for oneway in (False, True)
@@ -72,58 +77,138 @@ class Served(NamedTuple):
     transactional: int
 
 
-class Lease:
-    """Leases of one FastLoop, whose `numbers` these are."""
+class Stake:
+    """What a lease has of one share of the connections: the arrays to serve them with, and the queues that are known
+    to these."""
 
     def __init__(
         self,
         fast_send: FastSend,
         numbers: Int64s,
+        octets: Bytes,
+        pull_tables: tuple[Int64s, Bytes],
+    ) -> None:
+        self.fast_send = fast_send
+        self.numbers, self.octets, self.pull_tables = numbers, octets, pull_tables
+        self.received = octets.view()
+        self.received.flags.writeable = False
+        self.epoll = -1
+        self.cells = numbers.data
+        self.parts: object = None
+        """Those of the FastSend to which the queues are known."""
+        self.queues: list[QueueId] = []
+        self.rows = 0
+        """Of the last round."""
+        self.was_busy = False
+        """Whether anything was read in the last lease."""
+        self.served: Served | None = None
+        self.helper: Helper | None = None
+        """None for the thread of the event loop."""
+        self._queue_numbers: Int64s = np.empty(0, np.int64)
+
+    def know(self, places: int) -> None:
+        """The first `places` queues that the columns name as TOUCHED are known from now on."""
+        known = places if places <= QUEUES_KNOWN_MAX else 0
+        self._queue_numbers = self.fast_send.columns[TOUCHED, :known].copy()
+        self.queues = self.fast_send.queues_touched(known)
+        self.parts, self.fast_send.places_of = self.fast_send.parts, None
+
+    def begin(self, *, ends_ns: int, lingers: bool, others: int, stop: int) -> None:
+        """Has the columns name the known queues, and says what is given."""
+        fast_send, cells, known = self.fast_send, self.cells, len(self.queues)
+        if fast_send.places_of is not self:  # others have used the columns
+            fast_send.places_of = self
+            fast_send.columns[TOUCHED, :known] = self._queue_numbers
+            fast_send.parts[QUEUES].reshape(-1, QUEUE_SIZE)[self._queue_numbers, LAST_PLACE] = range(known)
+        cells[LEASE_AT + KNOWN] = known
+        cells[LEASE_AT + ENDS_NS] = ends_ns
+        cells[LEASE_AT + LINGERS] = lingers
+        cells[LEASE_AT + OTHERS] = others
+        cells[LEASE_AT + STOP_FD] = stop
+
+    def serve(self, kernels: ModuleType, out: Bytes, common: Int64s) -> None:
+        """In this thread."""
+        parts = self.fast_send.parts
+        self.take(
+            kernels.serve(
+                self.epoll,
+                out,
+                self.fast_send.record_max,
+                self.received,
+                self.numbers,
+                self.octets,
+                parts.numbers,
+                parts.octets,
+                *self.pull_tables,
+                common,
+            )
+        )
+
+    def take(self, result: Sequence[int]) -> None:
+        self.served = Served(*result)
+        self.rows = self.served.rows
+        self.was_busy = self.rows > 0 or self.cells[LEASE_AT + ROUNDS] > 1
+
+    def measure(self) -> None:
+        latencies = self.fast_send.latencies
+        if latencies is None:
+            return
+        rows: list[list[int]] = self.numbers[LATENCIES_AT:PLACES_AT].reshape(-1, LATENCY_SIZE).tolist()
+        for rpc, (count, elapsed, slow_count, slow_elapsed) in zip(_RPCS, rows, strict=True):
+            if count:
+                latencies.record(rpc, elapsed // count, count)
+            if slow_count:
+                latencies.record(rpc, slow_elapsed // slow_count, slow_count)
+
+
+class Lease:
+    """Leases of one FastLoop, which has these stakes; each lease has one or more of them."""
+
+    def __init__(
+        self,
+        stakes: Sequence[Stake],
         *,
         is_waited_for: Callable[[Collection[QueueId]], bool],
         is_alone: Callable[[], bool],
     ) -> None:
         """`is_waited_for` says whether a consumer waits for messages of one of these queues, `is_alone` whether the
         event loop has no other connections."""
-        self._fast_send = fast_send
-        self._numbers = numbers
-        self._cells = numbers.data
+        self._stakes = stakes
+        self.common: Int64s = np.zeros(common_size(len(stakes)), np.int64)
+        self._cells = self.common.data
+        self._rows = self.common[QUEUES_AT:].reshape(4, -1)
+        self._store = stakes[0].fast_send.store_of_broker
         self._is_waited_for = is_waited_for
         self._is_alone = is_alone
-        self.parts: object = None
-        """Those of the FastSend to which the queues are known."""
         self._queues: list[QueueId] = []
-        self._queue_numbers: Int64s = np.empty(0, np.int64)
+        """Of all stakes."""
+        self._known_to: list[list[QueueId]] = []
         self._ended_ns = 0
         self._others = _descriptor_of(asyncio.get_running_loop())
         self.stored = 0
         """How many messages the last lease stored."""
-        self.rows = 0
-        """Of its last round."""
 
     @property
     def may_begin(self) -> bool:
         """True if puts are answered at once, and have the time of the system's clock."""
-        store = self._fast_send.store_of_broker
-        return store.answers_at_once and store.clock_ms is now_ms
+        return self._store.answers_at_once and self._store.clock_ms is now_ms
 
-    def run(
-        self,
-        kernels: ModuleType,
-        epoll: int,
-        received: Bytes,
-        octets: Bytes,
-        pull_numbers: Int64s,
-        pull_octets: Bytes,
-    ) -> Served | None:
-        """One lease; None, and nothing was read, when the store takes nothing in this way."""
-        fast_send, parts = self._fast_send, self._fast_send.parts
-        if parts is not self.parts:
-            self.parts = parts
-            self.know(0)
-        queues, at, cells = self._queues, LEASE_AT, self._cells
-        served: Served | None = None
-        self.stored = self.rows = 0
+    @property
+    def has_just_ended(self) -> bool:
+        """True if more is to be expected, as there was something a moment ago."""
+        return time.monotonic_ns() - self._ended_ns < LEASE_NS
+
+    def run(self, kernels: ModuleType, stakes: Sequence[Stake], stop: int = -1) -> bool:
+        """One lease, of the first stake in this thread and of the others in their helpers'; what it brought is in them.
+        False, and nothing was read, when the store takes nothing in this way. `stop`: an eventfd that ends it."""
+        self._gather()
+        queues, cells, rows = self._queues, self._cells, self._rows
+        # compiled code waits for more only where more has come lately
+        lingers = self._others >= 0 and self.has_just_ended and not self._is_waited_for(queues)
+        lasts = LEASE_NS if self._is_alone() else SHARED_LEASE_NS
+        self.stored, known = 0, len(queues)
+        for stake in stakes:
+            stake.rows, stake.was_busy, stake.served = 0, False, None
 
         def write(
             out: Bytes,
@@ -132,65 +217,53 @@ class Lease:
             queue_offsets: Sequence[int],
             store_timestamp: int,  # noqa: ARG001 - compiled code asks the clock
         ) -> WrittenMany:
-            nonlocal served
-            known = len(queues)
-            if fast_send.places_of is not self:  # others have used the columns
-                fast_send.places_of = self
-                fast_send.columns[TOUCHED, :known] = self._queue_numbers
-                parts[QUEUES].reshape(-1, QUEUE_SIZE)[self._queue_numbers, LAST_PLACE] = range(known)
-            fast_send.columns[NEXT_OFFSET, :known] = queue_offsets
-            cells[at + POSITION] = position
-            cells[at + BASE] = base_offset
-            cells[at + KNOWN] = known
-            served = Served(
-                *kernels.serve(
-                    epoll,
-                    out,
-                    fast_send.record_max,
-                    received,
-                    self._numbers,
-                    octets,
-                    parts.numbers,
-                    parts.octets,
-                    pull_numbers,
-                    pull_octets,
-                )
-            )
-            self.stored, self.rows = cells[at + STORED], served.rows
-            counts, sizes, puts = fast_send.columns[QUEUE_MESSAGES : QUEUE_PUTS + 1, :known].tolist()
+            cells[POSITION], cells[BASE] = position, base_offset
+            cells[STORED] = cells[STOPS] = 0
+            rows[COUNT:, :known] = 0
+            rows[OFFSET, :known] = queue_offsets
+            ends_ns, others = time.monotonic_ns() + lasts, self._others
+            for stake in stakes:
+                stake.begin(ends_ns=ends_ns, lingers=lingers, others=others, stop=stop)
+                others = -1  # one thread watches the event loop
+            self._serve(kernels, stakes, out)
+            self.stored = cells[STORED]
+            counts, sizes, puts = rows[COUNT : PUTS + 1, :known].tolist()
             return WrittenMany(
-                self.stored, cells[at + POSITION] - position, cells[at + FIRST_SIZE], counts, sizes, puts
+                self.stored, cells[POSITION] - position, cells[FIRST_SIZE], counts, sizes, puts
             )
 
-        # compiled code waits for more only where more has come lately
-        alone = self._is_alone()
-        lingers = self._others >= 0 and time.monotonic_ns() - self._ended_ns < LEASE_NS
-        cells[at + LINGERS] = lingers and not self._is_waited_for(queues)
-        cells[at + OTHERS] = self._others
-        cells[at + LASTS_NS] = LEASE_NS if alone else SHARED_LEASE_NS
-        fast_send.store_of_broker.async_put_many(queues, write)
+        self._store.async_put_many(queues, write)
         self._ended_ns = time.monotonic_ns()
-        if served is not None and self.stored:
-            self._measure()
-        return served
+        if self.stored:
+            for stake in stakes:
+                stake.measure()
+        return stakes[0].served is not None
 
-    def know(self, places: int) -> None:
-        """The first `places` queues that the columns name as TOUCHED are known from now on."""
-        known = places if places <= QUEUES_KNOWN_MAX else 0
-        self._queue_numbers = self._fast_send.columns[TOUCHED, :known].copy()
-        self._queues = self._fast_send.queues_touched(known)
-        self._fast_send.places_of = None
+    def _serve(self, kernels: ModuleType, stakes: Sequence[Stake], out: Bytes) -> None:
+        first, *others = stakes
+        helpers = [(stake, stake.helper) for stake in others if stake.helper is not None]
+        for stake, helper in helpers:
+            helper.begin(out, stake.fast_send.parts, stake.fast_send.record_max)
+        try:
+            first.serve(kernels, out, self.common)
+        finally:
+            for stake, helper in helpers:
+                stake.take(helper.end())
 
-    def _measure(self) -> None:
-        latencies = self._fast_send.latencies
-        if latencies is None:
+    def _gather(self) -> None:
+        """Every queue that is known to a stake, and which column of the lease's is its own."""
+        stakes, known_to = self._stakes, self._known_to
+        for stake in stakes:
+            if stake.fast_send.parts is not stake.parts:
+                stake.know(0)
+        if len(known_to) == len(stakes) and all(a.queues is b for a, b in zip(stakes, known_to, strict=True)):
             return
-        rows: list[list[int]] = self._numbers[LATENCIES_AT:].reshape(-1, LATENCY_SIZE).tolist()
-        for rpc, (count, elapsed, slow_count, slow_elapsed) in zip(_RPCS, rows, strict=True):
-            if count:
-                latencies.record(rpc, elapsed // count, count)
-            if slow_count:
-                latencies.record(rpc, slow_elapsed // slow_count, slow_count)
+        self._known_to = [stake.queues for stake in stakes]
+        columns: dict[QueueId, int] = {}
+        for stake in stakes:
+            places = [columns.setdefault(queue, len(columns)) for queue in stake.queues]
+            stake.numbers[PLACES_AT : PLACES_AT + len(places)] = places
+        self._queues = list(columns)
 
 
 def _descriptor_of(loop: Any) -> int:

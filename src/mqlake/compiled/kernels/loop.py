@@ -6,6 +6,9 @@
     │  answers of all ─▶ for each: send                                              `answer`
     └─ ppoll: more of them, and nothing else to do                                   `serve`: all of it, for a while
 
+Several threads may `serve` at once, each its own connections with arrays of its own: only `append` is done by one at a
+time. `help` is what a thread beside the event loop's does all its life.
+
 Whatever is not a usual send or pull, or is no read or write that a socket takes at once, is left in the rows (see
 loop_layout) for Python. libc's functions are called by their names. An error of one of them leaves the connection to
 Python too, which meets the same error and says so.
@@ -15,14 +18,20 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
+from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.loop_layout import (
     BASE,
     BY_KERNEL,
+    BYTES,
     CODES,
+    COUNT,
     DONE,
+    DONE_FD,
     END,
+    ENDS_NS,
+    EPOLL_FD,
     EVENT_DATA,
     EVENT_SIZE,
     EVENTS_AT,
@@ -37,36 +46,52 @@ from mqlake.compiled.kernels.loop_layout import (
     HELD,
     HOST,
     KNOWN,
-    LASTS_NS,
     LATENCIES_AT,
     LATENCY_SIZE,
     LEASE_AT,
     LINGERS,
+    LOG_AT,
+    LOG_SIZE,
     MODE,
     NANOSECONDS,
+    OFFSET,
     OTHERS,
+    OVER,
     PARTS_AT,
     PEER_SIZE,
     PEERS_AT,
+    PLACES_AT,
     POLLED,
     POSITION,
+    PUTS,
+    QUEUES_AT,
     READ,
     READ_MAX,
     RECEIVED_AT,
     RECEIVED_SIZE,
+    RECORD_MAX,
+    RESULT,
     ROUNDS,
     ROW_SIZE,
     ROWS_AT,
     SECONDS,
+    SEND_NUMBERS_AT,
+    SEND_NUMBERS_SIZE,
+    SEND_OCTETS_AT,
+    SEND_OCTETS_SIZE,
     SLOT,
     SLOT_SIZE,
     SLOW_NS,
     START,
     STOP,
+    STOP_FD,
+    STOPS,
     STORED,
     UNSENT_START,
     UNSENT_STOP,
+    WAKE_FD,
     WHAT,
+    WOKEN,
 )
 from mqlake.compiled.kernels.primitives import (
     CLOCK_MONOTONIC,
@@ -90,6 +115,7 @@ from mqlake.compiled.kernels.send_layout import (
     COLUMNS,
     MESSAGES,
     NEED_MORE,
+    NEXT_OFFSET,
     ONEWAY,
     QUEUE_BYTES,
     QUEUE_MESSAGES,
@@ -114,6 +140,10 @@ _epoll_wait = types.ExternalFunction(
 _recv = types.ExternalFunction("recv", types.intp(types.int32, types.uintp, types.uintp, types.int32))
 _send = types.ExternalFunction("send", types.intp(types.int32, types.uintp, types.uintp, types.int32))
 _ppoll = types.ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
+_read = types.ExternalFunction("read", types.intp(types.int32, types.uintp, types.uintp))
+_write = types.ExternalFunction("write", types.intp(types.int32, types.uintp, types.uintp))
+_lock = types.ExternalFunction("pthread_mutex_lock", types.int32(types.uintp))
+_unlock = types.ExternalFunction("pthread_mutex_unlock", types.int32(types.uintp))
 
 MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000  # Linux
 EPOLLIN = POLLIN = 1
@@ -265,22 +295,70 @@ def answer(count, done, loop_numbers, numbers, send_octets):
 
 
 @compiled
-def wait(epoll, others, nanoseconds, loop_numbers):
-    """Waits for connections of `epoll`, or for what makes the descriptor `others` readable; True if it was the former,
-    which may be both."""
-    loop_numbers[LEASE_AT + SECONDS] = 0
-    loop_numbers[LEASE_AT + NANOSECONDS] = min(nanoseconds, SECOND_NS - 1)
-    # a pollfd: 4 bytes of descriptor, 2 of what is asked, 2 of what there is
-    polled = LEASE_AT + POLLED
-    loop_numbers[polled] = np.int64(epoll) | POLLIN << 32
-    loop_numbers[polled + 1] = np.int64(others) | POLLIN << 32
+def wait(epoll, nanoseconds, loop_numbers):
+    """Waits for connections of `epoll`, or for what ends the lease; True if it was the former, which may be both."""
+    lease = loop_numbers[LEASE_AT:LATENCIES_AT]
+    lease[SECONDS] = 0
+    lease[NANOSECONDS] = min(nanoseconds, SECOND_NS - 1)
+    # a pollfd: 4 bytes of descriptor, 2 of what is asked, 2 of what there is; a descriptor of -1 is passed over
+    lease[POLLED] = np.int64(epoll) | POLLIN << 32
+    lease[POLLED + 1] = (lease[OTHERS] & 0xFFFFFFFF) | POLLIN << 32
+    lease[POLLED + 2] = (lease[STOP_FD] & 0xFFFFFFFF) | POLLIN << 32
     ready = _ppoll(
-        address(loop_numbers, np.int64(polled)),
-        np.uint64(2),
-        address(loop_numbers, np.int64(LEASE_AT + SECONDS)),
-        np.uintp(0),
+        address(lease, np.int64(POLLED)), np.uint64(3), address(lease, np.int64(SECONDS)), np.uintp(0)
     )
-    return ready > 0 and loop_numbers[polled] >> 48 != 0
+    return ready > 0 and lease[POLLED] >> 48 != 0
+
+
+@compiled
+def append(log, received, count, loop_numbers, numbers, send_octets, common):
+    """Stores the messages in the columns, to queues that are all known, one thread at a time; how many of them."""
+    known, places = loop_numbers[LEASE_AT + KNOWN], loop_numbers[PLACES_AT:]
+    queues = common[QUEUES_AT:].reshape((4, -1))
+    columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
+    _lock(address(common, np.int64(0)))
+    for place in range(known):
+        columns[NEXT_OFFSET, place] = queues[OFFSET, places[place]]
+    store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
+    position = common[POSITION]
+    done, size, _ = store_sends(
+        log, position, common[BASE], received, count, store_timestamp, numbers, send_octets
+    )
+    if done > 0:
+        keep_order()
+        store32(log, position, columns[SIZE, 0])
+        if common[STORED] == 0:
+            common[FIRST_SIZE] = columns[SIZE, 0]
+        common[POSITION] = position + size
+        common[STORED] += done
+        for place in range(known):
+            queues[OFFSET, places[place]] = columns[NEXT_OFFSET, place]
+    _unlock(address(common, np.int64(0)))
+    return done
+
+
+@compiled
+def stop(loop_numbers, common):
+    """Has the other threads end the lease, too."""
+    lease = loop_numbers[LEASE_AT:LATENCIES_AT]
+    if lease[STOP_FD] >= 0 and common[STOPS] == 0:
+        common[STOPS] = 1
+        lease[SECONDS] = 1
+        _write(np.int32(lease[STOP_FD]), address(lease, np.int64(SECONDS)), np.uintp(8))
+
+
+@compiled
+def count_queues(loop_numbers, numbers, common):
+    """Counts what this thread has stored in a lease."""
+    known, places = loop_numbers[LEASE_AT + KNOWN], loop_numbers[PLACES_AT:]
+    queues = common[QUEUES_AT:].reshape((4, -1))
+    columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
+    _lock(address(common, np.int64(0)))
+    for place in range(known):
+        queues[COUNT, places[place]] += columns[QUEUE_MESSAGES, place]
+        queues[BYTES, places[place]] += columns[QUEUE_BYTES, place]
+        queues[PUTS, places[place]] += columns[QUEUE_PUTS, place]
+    _unlock(address(common, np.int64(0)))
 
 
 @compiled
@@ -299,28 +377,40 @@ def count_latencies(columns, done, elapsed, latencies):
 
 @compiled
 def serve(
-    epoll, log, record_max, received, loop_numbers, octets, numbers, send_octets, pull_numbers, pull_octets
+    epoll,
+    log,
+    record_max,
+    received,
+    loop_numbers,
+    octets,
+    numbers,
+    send_octets,
+    pull_numbers,
+    pull_octets,
+    common,
 ):
-    """Rounds of all connections that are ready, until LASTS_NS are over, or the event loop has other things to do, or
-    something of the last round is left to Python; (its rows, how many of them are left, its messages, how many of these
-    are stored and answered, how many queues it touches, how many of its messages are half messages or commits).
+    """Rounds of all connections that are ready, until ENDS_NS, or the event loop has other things to do, or something
+    of the last round is left to Python, here or in another thread of the lease; (its rows, how many of them are left,
+    its messages, how many of these are stored and answered, how many queues it touches, how many of its messages are
+    half messages or commits).
 
-    The caller holds the log's lock and has given what LEASE says; NEXT_OFFSET of the queues that are KNOWN is theirs.
-    A round with messages to other queues, or of transactions, is not stored. What is stored is visible to readers of
-    the file, and answered; the caller has still to say where the log ends now.
+    The caller holds the log's lock and has given what LEASE and `common` say. A round with messages to queues that are
+    not KNOWN, or of transactions, is not stored. What is stored is visible to readers of the file, and answered; the
+    caller has still to say where the log ends now.
     """
     log, received, loop_numbers = borrowed(log), borrowed(received), borrowed(loop_numbers)
     octets, numbers, send_octets = borrowed(octets), borrowed(numbers), borrowed(send_octets)
+    common = borrowed(common)
     lease = loop_numbers[LEASE_AT:LATENCIES_AT]
-    latencies = loop_numbers[LATENCIES_AT:].reshape((2 * CODES, LATENCY_SIZE))
+    latencies = loop_numbers[LATENCIES_AT:PLACES_AT].reshape((2 * CODES, LATENCY_SIZE))
     latencies[:] = 0
     columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
-    known, done = lease[KNOWN], np.int64(0)
+    known = lease[KNOWN]
     for row in (QUEUE_MESSAGES, QUEUE_BYTES, QUEUE_PUTS):
         columns[row, :known] = 0
-    lease[STORED] = lease[ROUNDS] = 0
+    lease[ROUNDS] = 0
     began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
-    ends = began + lease[LASTS_NS]
+    stops = True
     while True:
         rows, left, count, places, transactional = receive(
             epoll,
@@ -340,27 +430,69 @@ def serve(
         if count > 0:
             if places > known or transactional > 0:
                 break
-            store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
-            position = lease[POSITION]
-            done, size, _ = store_sends(
-                log, position, lease[BASE], received, count, store_timestamp, numbers, send_octets
-            )
+            done = append(log, received, count, loop_numbers, numbers, send_octets, common)
             if done > 0:
-                keep_order()
-                store32(log, position, columns[SIZE, 0])
-                if lease[STORED] == 0:
-                    lease[FIRST_SIZE] = columns[SIZE, 0]
-                lease[POSITION] = position + size
-                lease[STORED] += done
                 left += answer(rows, done, loop_numbers, numbers, send_octets)
         now = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
         count_latencies(columns, done, now - began, latencies)
-        if left > 0 or done < count or now >= ends:
+        if left > 0 or done < count or now >= lease[ENDS_NS] or common[STOPS] != 0:
             break
         if lease[LINGERS] == 0:
             if rows < 2:  # after one alone there is hardly ever another
+                stops = False
                 break
-        elif rows < 2 and not wait(epoll, lease[OTHERS], ends - now, loop_numbers):
+        elif rows < 2 and not wait(epoll, lease[ENDS_NS] - now, loop_numbers):
             break  # after more than one there mostly is another, which `receive` sees for half the price
         began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+    count_queues(loop_numbers, numbers, common)
+    if stops:
+        stop(loop_numbers, common)
     return rows, left, count, done, places, transactional
+
+
+@intrinsic
+def lent(_context, like, _where, _size):
+    """An array of the type of `like`, which has one dimension, of `size` elements at an address. Good as long as their
+    owner is alive."""
+
+    def generate(context, builder, signature, arguments):
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        view.meminfo = context.get_constant_null(types.MemInfoPointer(types.voidptr))
+        view.parent = context.get_constant_null(types.pyobject)
+        view.data = builder.inttoptr(arguments[1], view.data.type)
+        view.nitems = arguments[2]
+        view.shape = builder.insert_value(view.shape, arguments[2], 0)
+        return view._getvalue()
+
+    return like(like, types.int64, types.int64), generate
+
+
+@compiled
+def help(desk, received, loop_numbers, octets, pull_numbers, pull_octets, common):
+    """Serves in each lease that it is woken for, until it is told that all is OVER (see loop_layout), or its eventfd
+    fails."""
+    while True:
+        if _read(np.int32(desk[WAKE_FD]), address(desk, np.int64(WOKEN)), np.uintp(8)) != 8 or desk[OVER]:
+            return
+        (
+            desk[RESULT],
+            desk[RESULT + 1],
+            desk[RESULT + 2],
+            desk[RESULT + 3],
+            desk[RESULT + 4],
+            desk[RESULT + 5],
+        ) = serve(
+            desk[EPOLL_FD],
+            lent(octets, desk[LOG_AT], desk[LOG_SIZE]),
+            desk[RECORD_MAX],
+            received,
+            loop_numbers,
+            octets,
+            lent(loop_numbers, desk[SEND_NUMBERS_AT], desk[SEND_NUMBERS_SIZE]),
+            lent(octets, desk[SEND_OCTETS_AT], desk[SEND_OCTETS_SIZE]),
+            pull_numbers,
+            pull_octets,
+            common,
+        )
+        desk[WOKEN] = 1
+        _write(np.int32(desk[DONE_FD]), address(desk, np.int64(WOKEN)), np.uintp(8))

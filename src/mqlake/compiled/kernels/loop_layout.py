@@ -1,7 +1,9 @@
-"""The two arrays that fast_loop shares with its kernels, one of numbers (int64) and one of bytes.
+"""The two arrays that a share of the fast loop has in common with its kernels, one of numbers (int64) and one of bytes,
+and the numbers that the threads of a lease have in common.
 
-numbers  │ ROWS of this round │ free slots │ a row for each descriptor │ LEASE │
+numbers  │ ROWS of this round │ free slots │ a row for each descriptor │ LEASE │ LATENCIES │ PLACES │
 octets   │ what epoll says │ PARTS: half frames │ RECEIVED: what this round's reads brought │
+common   │ a lock │ where the next record goes │ QUEUES: what the lease stores in each │
 """
 
 from __future__ import annotations
@@ -42,32 +44,66 @@ FREE_AT = ROWS_AT + EVENTS_MAX * ROW_SIZE
 PEERS_AT = FREE_AT + 1 + SLOTS_MAX
 
 (
-    POSITION,
-    BASE,
     KNOWN,
-    LASTS_NS,
+    ENDS_NS,
     LINGERS,
     OTHERS,
-    STORED,
+    STOP_FD,
     ROUNDS,
-    FIRST_SIZE,
     SECONDS,
     NANOSECONDS,
     POLLED,
-) = range(12)
-"""Of a lease (see `serve` in kernels.loop). Given: where in the log's file the next record goes, the physical offset of
-that file, how many queues are known, how long it lasts, whether it waits for more, and the descriptor of who else is to
-be served (-1: nobody). Taken: POSITION after the last record, how many messages were stored in how many rounds, and the
-size of the first record. The others are room for what the system is asked: a timespec, and two pollfds."""
+) = range(9)
+"""Of a thread's part in a lease. Given: how many queues are known, when it ends, whether it waits for more, the
+descriptor of who else is to be served, and the eventfd that ends the lease of all its threads (-1: nobody, none).
+Taken: how many rounds there were. The others are room for what the system is asked: a timespec, and three pollfds."""
 LEASE_AT = PEERS_AT + FDS_MAX * PEER_SIZE
-LATENCIES_AT = LEASE_AT + POLLED + 2
+LATENCIES_AT = LEASE_AT + POLLED + 3
 """A row for each of CODES, by one (see LATENCY_SIZE) each for answered and one-way: of the sends of this lease how many
 there were and how long they took together, in ns; and the same of those that took so long that the lease ended."""
 CODES = 3
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
 LATENCY_SIZE = 4
 SLOW_NS = 2_000_000
-NUMBERS_SIZE = LATENCIES_AT + CODES * 2 * LATENCY_SIZE
+PLACES_AT = LATENCIES_AT + CODES * 2 * LATENCY_SIZE
+"""Of each known queue its column in QUEUES."""
+QUEUES_KNOWN_MAX = 128
+"""Queues of which the next offsets are looked up for each lease; with one more, all are forgotten."""
+NUMBERS_SIZE = PLACES_AT + QUEUES_KNOWN_MAX
+
+LOCK_SIZE = 8
+POSITION, BASE, STORED, FIRST_SIZE, STOPS = range(LOCK_SIZE, LOCK_SIZE + 5)
+"""Of the numbers that the threads of a lease have in common, after a pthread_mutex_t (zeros: free). Given: where in the
+log's file the next record goes, and the physical offset of that file. Taken: POSITION after the last record, how many
+messages were stored, the size of the first record, and whether a thread has ended the lease."""
+OFFSET, COUNT, BYTES, PUTS = range(4)
+"""Rows of QUEUES, with a column for each queue that a thread knows: its next offset, and what the lease has stored in
+it (see QUEUE_MESSAGES in send_layout)."""
+QUEUES_AT = LOCK_SIZE + 5
+
+
+def common_size(threads: int) -> int:
+    return QUEUES_AT + 4 * QUEUES_KNOWN_MAX * threads
+
+
+RESULT = 0
+(
+    WAKE_FD,
+    DONE_FD,
+    WOKEN,
+    OVER,
+    EPOLL_FD,
+    RECORD_MAX,
+    LOG_AT,
+    LOG_SIZE,
+    SEND_NUMBERS_AT,
+    SEND_NUMBERS_SIZE,
+    SEND_OCTETS_AT,
+    SEND_OCTETS_SIZE,
+) = range(6, 18)
+"""Of the desk of a thread that helps: what `serve` returned, the eventfds that wake it and that it answers with, room
+for what these count, and whether it is to end; then what to serve with, arrays by address and size."""
+DESK_SIZE = 18
 
 EVENTS_AT = 0
 PARTS_AT = 4096

@@ -1,0 +1,96 @@
+"""Threads that help the event loop's: two serve at once, what they leave to Python is done, and none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from mqlake.broker.fast.helper import Helper
+from mqlake.broker.fast.lease import Stake
+from mqlake.remoting.loop import run
+from tests.broker.fast.test_fast_loop import bodies, bodies_in_order, each_says
+from tests.broker.fast.test_fast_send import fast_loop, half, send, two_brokers
+from tests.broker.live import SCENE_S
+from tests.waiting import until, until_async
+
+
+def test_two_threads_serve_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight connections to queues of all, with transactions and unknown queues in between; each keeps its order."""
+
+    def body_of(turn: int, client: int, number: int) -> bytes:
+        return b"%d %d %d" % (turn, client, number)
+
+    def said(turn: int, client: int) -> list[bytes]:
+        frames = [send(body_of(turn, client, n), opaque=n, queue_id=(client + n) % 4) for n in range(60)]
+        if client == 3:
+            frames[30] = half(body_of(turn, client, 30), opaque=30)
+        return [b"".join(frames[:20]), b"".join(frames[20:])]
+
+    async def play() -> None:
+        async with two_brokers(tmp_path, fastLoopThreads="2") as (fast, plain), asyncio.timeout(SCENE_S):
+            loop, together, turn = fast_loop(fast), [], 0
+            serve = loop._serve
+
+            def watched(shares: Sequence[Any]) -> int | None:
+                rows = serve(shares)
+                together.append(sum(share.stake.was_busy for share in shares))
+                return rows
+
+            monkeypatch.setattr(loop, "_serve", watched)
+            while 2 not in together:
+                data = [said(turn, client) for client in range(8)]
+                assert await each_says(fast, data) == await each_says(plain, data)
+                turn += 1
+            stored = bodies_in_order(fast)
+            assert sorted(stored) == bodies(plain)
+            for client in range(8):
+                sent = [body_of(each, client, n) for each in range(turn) for n in range(60)]
+                assert [body for body in stored if body.split()[1] == b"%d" % client] == sent
+
+    run(play())
+
+
+def test_nothing_is_left_of_them(tmp_path: Path) -> None:
+    def left() -> tuple[int, list[str]]:
+        threads = [each.name for each in threading.enumerate() if each.name.startswith("FastLoop-")]
+        return len(os.listdir("/proc/self/fd")), threads
+
+    async def play(directory: Path) -> None:
+        async with two_brokers(directory, fastLoopThreads="3") as (fast, _), asyncio.timeout(SCENE_S):
+            await each_says(fast, [[send()]] * 4)
+            await until_async(lambda: not fast_loop(fast).transports, "all are gone")
+            assert left()[1] == ["FastLoop-2", "FastLoop-3"]
+
+    run(play(tmp_path / "first"))
+    before = left()
+    assert before[1] == []
+    run(play(tmp_path / "second"))
+    until(lambda: left() == before, "all of it is closed")
+
+
+def test_a_thread_that_fails_ends_the_lease() -> None:
+    kernels = SimpleNamespace(help=lambda *_: 1 // 0)
+    nothing = np.zeros(4, np.uint8)
+    numbers = np.zeros(4, np.int64)
+    stake = SimpleNamespace(
+        epoll=-1, numbers=numbers, octets=nothing, received=nothing, pull_tables=(numbers, nothing)
+    )
+    hooked: list[object] = []
+    before, threading.excepthook = threading.excepthook, hooked.append
+    try:
+        helper = Helper(cast(Any, kernels), "FastLoop-9", cast(Stake, stake), numbers)
+        helper.begin(nothing, cast(Any, SimpleNamespace(numbers=numbers, octets=nothing)), 0)
+        with pytest.raises(RuntimeError, match="FastLoop-9 has ended"):
+            helper.end()
+        helper.close()
+    finally:
+        threading.excepthook = before
+    assert "ZeroDivisionError" in repr(hooked)
