@@ -14,6 +14,7 @@ from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
 from mqlake.formats.columns import plain
 from mqlake.formats.consume_queue import UNIT
+from mqlake.formats.record import HEADS, HOST_FLAGS, SYS_FLAG_POSITION, decode_record
 from tests.formats.columns_cases import INPUT, record, working_with
 
 BASE = 10_000
@@ -203,7 +204,7 @@ class TestGatherRuns:
             self.gather(bytes(10), runs, size)
 
 
-class TestRecordEnds:
+class TestWholeRecords:
     """Records from anywhere in a log, back to back."""
 
     def records(self) -> list[bytes]:
@@ -214,25 +215,33 @@ class TestRecordEnds:
             record(9, topic=b"T" * 200, version=2),
         ]
 
+    def places(self) -> list[list[int]]:
+        places, start = [], 0
+        for one in self.records():
+            body = decode_record(one).body
+            body_start = start + one.index(body, HEADS[one[SYS_FLAG_POSITION + 3] & HOST_FLAGS].size)
+            start += len(one)
+            places.append([body_start, body_start + len(body), start])
+        return places
+
     def test_each_whole_record(self, twin: ModuleType) -> None:
-        records = self.records()
-        ends = np.cumsum([len(one) for one in records]).tolist()
-        data = INPUT.put(b"".join(records))
-        assert columns.record_ends(data, 4) == columns.record_ends(data, 100) == ends
-        assert columns.record_ends(data, 3) == ends[:3]
-        assert columns.record_ends(data, 0) == columns.record_ends(INPUT.put(b""), 5) == []
+        places = self.places()
+        data = INPUT.put(b"".join(self.records()))
+        assert columns.whole_records(data, 4) == columns.whole_records(data, 100) == places
+        assert columns.whole_records(data, 3) == places[:3]
+        assert columns.whole_records(data, 0) == columns.whole_records(INPUT.put(b""), 5) == []
 
     def test_up_to_the_first_that_is_not(self, twin: ModuleType) -> None:
-        records = self.records()
-        ends = np.cumsum([len(one) for one in records]).tolist()
-        data = b"".join(records)
+        places = self.places()
+        ends = [end for _, _, end in places]
+        data = b"".join(self.records())
         for position in (3, 7, 110, 400):  # of the size, the magic, the body and the topic's length
             damaged = bytearray(data)
             damaged[ends[0] + position] ^= 0x40
-            assert columns.record_ends(INPUT.put(bytes(damaged)), 4) == ends[:1], position
+            assert columns.whole_records(INPUT.put(bytes(damaged)), 4) == places[:1], position
         for cut in range(ends[2] + 1, ends[3]):
-            assert columns.record_ends(INPUT.put(data[:cut]), 4) == ends[:3]
-        assert columns.record_ends(INPUT.put(data[: ends[1]] + bytes(100)), 4) == ends[:2]
+            assert columns.whole_records(INPUT.put(data[:cut]), 4) == places[:3]
+        assert columns.whole_records(INPUT.put(data[: ends[1]] + bytes(100)), 4) == places[:2]
 
     @given(st.binary(max_size=300))
     def test_any_bytes(self, data: bytes) -> None:
@@ -240,5 +249,5 @@ class TestRecordEnds:
         found = []
         for module in (kernels, plain):
             with working_with(module):
-                found.append(columns.record_ends(INPUT.put(whole + data), 9))
-        assert found[0] == found[1] and found[0][0] == len(whole)
+                found.append(columns.whole_records(INPUT.put(whole + data), 9))
+        assert found[0] == found[1] and found[0][0][2] == len(whole)

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.formats.record import decode_record, decode_records, encode_record
+from mqlake.formats.record import (
+    HEADS,
+    HOST_FLAGS,
+    SYS_FLAG_POSITION,
+    decode_record,
+    decode_records,
+    encode_record,
+)
 from mqlake.message import MessageExt, crc32
 
 HOSTS = st.sampled_from([bytes(7) + b"\1", bytes(range(20))])
@@ -24,8 +31,14 @@ def a_record(body: bytes = b"body", properties: bytes = b"TAGS\x01a\x02KEYS\x01k
 
 
 def unread(record: bytes) -> MessageExt:
-    (message,) = decode_records(record, [len(record)])
+    (message,) = decode_records(record, [place(record)])
     return message
+
+
+def place(record: bytes, start: int = 0) -> tuple[int, int, int]:
+    """Start and end of the body, and the end, of a record at `start`."""
+    body_start = start + HEADS[record[SYS_FLAG_POSITION + 3] & HOST_FLAGS].size
+    return body_start, body_start + len(decode_record(record).body), start + len(record)
 
 
 def fields(message: MessageExt) -> dict[str, Any]:
@@ -59,8 +72,8 @@ def test_each_field_in_any_order(
 
 def test_records_that_lie_back_to_back() -> None:
     records = [a_record(b"x" * size) for size in (0, 1, 1000)]
-    ends = [len(b"".join(records[: n + 1])) for n in range(3)]
-    messages = list(decode_records(b"".join(records), ends))
+    places = [place(record, len(b"".join(records[:n]))) for n, record in enumerate(records)]
+    messages = list(decode_records(b"".join(records), places))
     assert [message.body for message in messages] == [b"", b"x", b"x" * 1000]
     assert list(decode_records(b"", [])) == []
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
@@ -370,13 +370,17 @@ def decode_record(
     return message
 
 
-def decode_records(records: bytes, ends: Iterable[int]) -> Iterator[MessageExt]:
-    """The messages of whole records that lie back to back and have been checked; `ends` is the end of each. A message
-    reads its fields when they are asked for, as decode_record() would have set them."""
+def decode_records(records: bytes, places: Iterable[Sequence[int]]) -> Iterator[MessageExt]:
+    """The messages of whole records that lie back to back and have been checked; `places` are the start and end of the
+    body, and the end, of each. A message reads its other fields when they are asked for, as decode_record() would have
+    set them."""
     start = 0
-    for end in ends:
-        yield _unread(records[start:end])
+    for body_start, body_end, end in places:
+        message: MessageExt = _new(_Unread)
+        message._record = records[start:end]
+        message.body = records[body_start:body_end]
         start = end
+        yield message
 
 
 def _read_fields(message: MessageExt, record: bytes) -> None:
@@ -385,16 +389,11 @@ def _read_fields(message: MessageExt, record: bytes) -> None:
     body_end = layout.size + head[-1]
     topic_start = body_end + (1 if head[1] == MESSAGE_MAGIC_CODE else 2)
     topic_end = topic_start + int.from_bytes(record[body_end:topic_start], "big")
-    body, topic = record[layout.size : body_end], record[topic_start:topic_end]
-    _set_fields(message, head, body, topic, record[topic_end + 2 :])
+    _set_fields(message, head, message.body, record[topic_start:topic_end], record[topic_end + 2 :])
 
 
-def _read_body(record: bytes) -> bytes:
-    start = HEADS[record[SYS_FLAG_POSITION + 3] & HOST_FLAGS].size
-    return record[start : start + int.from_bytes(record[start - 4 : start], "big")]
-
-
-_unread = unread_messages(_read_fields, _read_body)
+_new = object.__new__
+_Unread = unread_messages(_read_fields)
 
 
 def _set_fields(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.errors import StoreCorruptError
-from mqlake.formats.columns import record_ends
+from mqlake.formats.columns import whole_records
 from mqlake.formats.record import decode_record, decode_records
 from mqlake.message import Host, MessageExt, create_message_id, host_bytes
 
@@ -314,9 +314,9 @@ class GetMessageResult:
         when a record is damaged."""
         for buffer in self.buffers:
             data = bytes(buffer)
-            ends = record_ends(np.frombuffer(data, np.uint8), self.message_count)
-            yield from decode_records(data, ends)
-            yield from map(decode_record, _records(buffer, ends[-1] if ends else 0))
+            places = whole_records(np.frombuffer(data, np.uint8), self.message_count)
+            yield from decode_records(data, places)
+            yield from map(decode_record, _records(buffer, places[-1][2] if places else 0))
 
 
 def _records(buffer: memoryview, start: int) -> Iterator[memoryview]:

@@ -3,7 +3,7 @@
 from mqlake.compiled.kernels.dispatch import dispatch
 from mqlake.compiled.kernels.index import index_put_many, index_query
 from mqlake.compiled.kernels.records import append_batch, find_record, scan, walk
-from mqlake.compiled.kernels.units import follow_units, gather, gather_runs, record_ends
+from mqlake.compiled.kernels.units import follow_units, gather, gather_runs, whole_records
 
 __all__ = [
     "append_batch",
@@ -14,7 +14,7 @@ __all__ = [
     "gather_runs",
     "index_put_many",
     "index_query",
-    "record_ends",
     "scan",
     "walk",
+    "whole_records",
 ]

@@ -11,6 +11,7 @@ from mqlake.compiled.kernels.records import check
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.record import (
+    MESSAGE_MAGIC_CODE,
     PHYSICAL_OFFSET_POSITION,
     QUEUE_ID_POSITION,
     QUEUE_OFFSET_POSITION,
@@ -115,18 +116,21 @@ def follow(
 
 
 @compiled
-def record_ends(buf, ends):
-    """Fills `ends` with the end of each of the records that lie back to back in `buf`, wherever in a log they were, as
-    long as they are whole; how many those are."""
+def whole_records(buf, places):
+    """Fills `places` with the start and end of the body, and the end, of each of the records that lie back to back in
+    `buf`, wherever in a log they were, as long as they are whole; how many those are."""
     data = pointer(buf)
     position, count = np.int64(0), np.int64(0)
-    while count < len(ends) and len(buf) - position >= RECORD_SIZE_MIN:
+    while count < len(places) and len(buf) - position >= RECORD_SIZE_MIN:
         base_offset = load64(data, position + PHYSICAL_OFFSET_POSITION) - position
-        kind, size, _, _, _, _ = check(data, position, len(buf), base_offset, True, False)
+        kind, size, body_length, topic_start, _, _ = check(data, position, len(buf), base_offset, True, False)
         if kind != layout.MESSAGE:
             break
+        body_end = topic_start - (1 if load32(data, position + 4) == MESSAGE_MAGIC_CODE else 2)
         position += size
-        ends[count] = position
+        places[count, 0] = body_end - body_length
+        places[count, 1] = body_end
+        places[count, 2] = position
         count += 1
     return count
 

@@ -58,10 +58,10 @@ __all__ = [
     "load_compiler",
     "load_for",
     "never_load_here",
-    "record_ends",
     "scan_records",
     "walk_records",
     "warm_append",
+    "whole_records",
 ]
 
 Bytes = NDArray[np.uint8]
@@ -128,7 +128,7 @@ def _load_aside() -> None:
         _try_append()
         follow_units(np.empty(0, np.uint8), 0, 0, b"", "", 0, range(0), 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
-        record_ends(np.empty(0, np.uint8), 0)
+        whole_records(np.empty(0, np.uint8), 0)
         _loaded.set()
         _hurried.clear()
 
@@ -510,13 +510,13 @@ def follow_units(
     return None if followed < 0 else (followed, size, runs[:run_count])
 
 
-def record_ends(buf: Bytes, count: int) -> list[int]:
-    """The end of each of at most `count` records that lie back to back in `buf`, wherever in a log they were; fewer
-    when one is not whole (as record.check_record() says)."""
-    ends = np.empty(count, np.int64)
-    found: int = _twin_for(count).record_ends(_input_bytes(buf), ends)
-    found_ends: list[int] = ends[:found].tolist()
-    return found_ends
+def whole_records(buf: Bytes, count: int) -> list[list[int]]:
+    """[Start of the body, its end, end of the record] of each of at most `count` records that lie back to back in
+    `buf`, wherever in a log they were; fewer when one is not whole (as record.check_record() says)."""
+    places = np.empty((count, 3), np.int64)
+    found: int = _twin_for(count).whole_records(_input_bytes(buf), places)
+    found_places: list[list[int]] = places[:found].tolist()
+    return found_places
 
 
 def gather_runs(buf: Bytes, runs: Int64s, size: int) -> Bytes:

@@ -332,15 +332,16 @@ def gather(buf: Bytes, starts: Ints, offsets: Ints, data: Bytes) -> bool:
     return True
 
 
-def record_ends(buf: Bytes, ends: Ints) -> int:
+def whole_records(buf: Bytes, places: Ints) -> int:
     position = count = 0
-    while count < len(ends) and len(buf) - position >= RECORD_SIZE_MIN:
+    while count < len(places) and len(buf) - position >= RECORD_SIZE_MIN:
         (physical_offset,) = _PHYSICAL_OFFSET.unpack_from(buf.data, position + PHYSICAL_OFFSET_POSITION)
         kind, size = _check(buf.data, position, len(buf), physical_offset - position, True, False)
         if kind is not RecordKind.MESSAGE:
             break
+        head, body_start, _, _, _, _ = record_layout(buf.data, position, size)
         position += size
-        ends[count] = position
+        places[count] = body_start, body_start + head[-1], position
         count += 1
     return count
 
