@@ -25,6 +25,7 @@ import dataclasses
 import functools
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
@@ -32,7 +33,7 @@ from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, find_record
 from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dispatch import CommitLogDispatcher, columns_of, dispatch_chunk, hand_out
+from mqlake.store.dispatch import CommitLogDispatcher, columns_of, dispatch_chunk
 from mqlake.store.dropped import keep, whole_records
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
@@ -243,13 +244,27 @@ class Recovery:
     def _dispatch_seen(self, seen: _Seen) -> None:
         """Dispatches the records up to the first end: those whose columns were kept, and then the rest."""
         total, at = self._size_from(seen.start), seen.start
-        for chunk, columns in self._kept:
-            hand_out(chunk, columns, self._dispatchers)
-            at = chunk.end
-        self._kept.clear()
+        if self._kept:
+            self._hand_out_kept()
+            at = self._kept[-1][0].end
+            self._kept.clear()
         for chunk in one_ahead(self._reader.scan(at, seen.first_end)) if at < seen.first_end else ():
             self._dispatch(chunk, self._dispatchers)
             self._tell(total + chunk.end - seen.start, 2 * total)
+
+    def _hand_out_kept(self) -> None:
+        """Each dispatcher takes its time, on a processor of its own where there is one. OSError."""
+
+        def all_to(dispatcher: CommitLogDispatcher) -> None:
+            for chunk, columns in self._kept:
+                dispatcher.dispatch(chunk.scan, columns)
+
+        first, *others = self._dispatchers
+        with ThreadPoolExecutor(1, "Dispatch") as beside:
+            under_way = [beside.submit(all_to, other) for other in others]
+            all_to(first)
+            for one in under_way:
+                one.result()
 
     def _size_from(self, start: int) -> int:
         return self._files.mapped_files[-1].file_from_offset + self._files.file_size - start

@@ -356,6 +356,16 @@ class TestPages:
         file.erase(1)
         assert file.last_data(0) == 1
 
+    def test_looking_for_the_end_leaves_no_zeros_in_the_page_cache(self, tmp_path: Path) -> None:
+        """There they would be taken for data, and read again by everybody who looks."""
+        file = MappedFile(str(tmp_path / "00000000000000000000"), 4 << 20)
+        untouched = file.data_extents(OS_PAGE_SIZE)
+        file.view[0] = 1
+        os.fdatasync(file._fd)
+        assert bytes(file.view[1:]) == bytes(len(file.view) - 1)
+        assert file.last_data(0) == 1
+        assert file.data_extents(OS_PAGE_SIZE) == untouched
+
 
 def advised_random(path: str) -> bool:
     """True if the kernel was told that the file's mapping is read here and there (VmFlags `rr`)."""
