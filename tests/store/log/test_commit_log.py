@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from mqlake.formats.batch import encode_messages
-from mqlake.formats.record import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, decode_record
+from mqlake.formats.record import (
+    BLANK_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    decode_record,
+    encode_message,
+)
 from mqlake.message import (
     SCHEDULE_TOPIC,
     Message,
@@ -17,13 +26,14 @@ from mqlake.message import (
     MessageExtBatch,
     MessageExtBrokerInner,
     MessageSysFlag,
+    MessageTimeUp,
     decode_message_id,
 )
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.commit_log import CommitLog
-from mqlake.store.results import AppendMessageStatus, PutMessageStatus
+from mqlake.store.log.commit_log import CommitLog, QueueId, WriteMany, WrittenMany
+from mqlake.store.results import AppendMessageStatus, PutMessageResult, PutMessageStatus
 
 HOST = ("127.0.0.1", 10911)
 FILE_SIZE = 64 * 1024
@@ -108,6 +118,18 @@ class TestOneMessage:
         assert found.born_host == ("2001:db8::1", 5)
         assert found.sys_flag == MessageSysFlag.BORNHOST_V6_FLAG
 
+    def test_a_flag_of_ipv6_that_is_not_true_is_taken_away(
+        self, tmp_path: Path, rounds: int, without_mmap: bool
+    ) -> None:
+        """As a message has it that was read and is put again from another host."""
+        log = make(tmp_path, write_without_mmap=without_mmap)
+        flags = MessageSysFlag.BORNHOST_V6_FLAG | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
+        for _ in range(rounds):
+            result = log.put_message(message(sys_flag=flags | 1))
+        assert result.append_result is not None
+        found = stored(log, result.append_result.wrote_offset)
+        assert (found.born_host, found.store_host, found.sys_flag) == (HOST, HOST, 1)
+
 
 class TestQueueOffsets:
     def test_count_up_for_each_queue(self, log: CommitLog) -> None:
@@ -121,7 +143,7 @@ class TestQueueOffsets:
     def test_prepared_and_rolled_back_messages_do_not_advance(self, log: CommitLog, sys_flag: int) -> None:
         log.put_message(message())
         result = log.put_message(message(sys_flag=sys_flag))
-        assert result.append_result is not None
+        assert result.append_result is not None and result.append_result.msg_num == 1
         assert stored(log, result.append_result.wrote_offset).queue_offset == 0
         assert log.queue_offsets == {("TopicTest", 0): 1}
 
@@ -137,12 +159,58 @@ class TestQueueOffsets:
 
     @pytest.mark.parametrize(
         ("topic", "flag", "number"),
-        [("Other", 0xC0, "2"), ("BatchCQ", 0, "2"), ("BatchCQ", 0xC0, "0"), ("BatchCQ", 0xC0, "x")],
+        [
+            ("Other", 0xC0, "2"),
+            ("BatchCQ", 0, "2"),
+            *(("BatchCQ", 0xC0, number) for number in ("0", "32768", "-1", "x", "²", "٣", "")),
+        ],
     )
     def test_a_wrong_inner_batch_is_illegal(self, log: CommitLog, topic: str, flag: int, number: str) -> None:
         msg = message(topic, sys_flag=flag)
         msg.properties["INNER_NUM"] = number
         assert log.put_message(msg).status is PutMessageStatus.MESSAGE_ILLEGAL
+
+    @pytest.mark.parametrize("number", ["1", "32767"])
+    def test_the_number_of_an_inner_batch_has_bounds(self, log: CommitLog, number: str) -> None:
+        msg = message("BatchCQ", sys_flag=MessageSysFlag.INNER_BATCH_FLAG)
+        msg.properties["INNER_NUM"] = number
+        result = log.put_message(msg)
+        assert result.append_result is not None and result.append_result.msg_num == int(number)
+        assert log.queue_offsets == {("BatchCQ", 0): int(number)}
+
+
+class TestTimer:
+    """Which messages are given to the timer to be rewritten."""
+
+    def given(self, path: Path, msg: MessageExtBrokerInner) -> list[MessageExtBrokerInner]:
+        config = MessageStoreConfig(store_path_root_dir=str(path), mapped_file_size_commit_log=FILE_SIZE)
+        given: list[MessageExtBrokerInner] = []
+        log = CommitLog(config, MappedFileQueue(config.commit_log_dir, FILE_SIZE), {}, put_timer=given.append)
+        assert log.put_message(msg).is_ok
+        return given
+
+    @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
+    def test_those_with_one_of_its_properties(self, tmp_path: Path, name: str) -> None:
+        msg = message()
+        msg.properties[name] = "5"
+        assert self.given(tmp_path, msg) == [msg]
+
+    def test_no_others(self, tmp_path: Path) -> None:
+        delayed, prepared = message(), message(sys_flag=MessageSysFlag.TRANSACTION_PREPARED_TYPE)
+        delayed.properties["DELAY"] = "3"
+        prepared.properties["TIMER_DELAY_SEC"] = "5"
+        time_up = MessageTimeUp("TopicTest", b"due")
+        time_up.born_host = time_up.store_host = HOST
+        time_up.properties["TIMER_DELAY_SEC"] = "5"
+        for number, msg in enumerate((message(), delayed, prepared, time_up)):
+            assert self.given(tmp_path / str(number), msg) == []
+
+    def test_without_a_timer_the_message_is_stored_as_it_is(self, log: CommitLog) -> None:
+        msg = message()
+        msg.properties["TIMER_DELAY_SEC"] = "5"
+        result = log.put_message(msg)
+        assert result.append_result is not None
+        assert stored(log, result.append_result.wrote_offset).properties == {"TIMER_DELAY_SEC": "5"}
 
 
 class TestDelay:
@@ -163,6 +231,14 @@ class TestDelay:
             result = log.put_message(msg)
             assert result.append_result is not None
             assert stored(log, result.append_result.wrote_offset).topic == "TopicTest"
+
+    def test_what_is_in_the_schedule_topic_stays_where_it_is(self, log: CommitLog) -> None:
+        msg = message(SCHEDULE_TOPIC, queue_id=9)
+        msg.properties["DELAY"] = "3"
+        result = log.put_message(msg)
+        assert result.append_result is not None
+        found = stored(log, result.append_result.wrote_offset)
+        assert (found.topic, found.queue_id, found.properties) == (SCHEDULE_TOPIC, 9, {"DELAY": "3"})
 
     def test_a_level_that_is_no_number_is_illegal(self, log: CommitLog) -> None:
         msg = message()
@@ -212,6 +288,18 @@ class TestRefusal:
         result = log.put_message(message(body=b"x" * 4000))
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
         assert "a commit log file takes 4088" in result.reason
+
+    def test_a_record_that_just_fits_a_file_is_refused_only_for_want_of_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = make(tmp_path, mapped_file_size_commit_log=4096)
+        msg = message(body=b"x" * (4096 - 8 - 91 - len("TopicTest")))
+        fail = lambda path: (_ for _ in ()).throw(OSError(28, "No space"))  # noqa: E731
+        with monkeypatch.context() as patch:
+            patch.setattr(log.files, "_map", fail)
+            assert log.put_message(msg).status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+        assert log.put_message(msg).is_ok
+        assert (log.files.max_offset, log.put_message(msg).is_ok) == (4088, True)
 
     def test_a_number_that_does_not_fit(self, log: CommitLog) -> None:
         for _ in range(2):
@@ -330,7 +418,12 @@ class TestBatch:
             assert (found.body, found.flag, found.queue_offset) == (b"body%d" % number, number, 1 + number)
             assert found.properties["TAGS"] == f"T{number}"
             assert found.properties["CLUSTER"] == "c"
-            assert found.reconsume_times == 3
+            assert (found.reconsume_times, found.prepared_transaction_offset) == (3, 0)
+            assert (found.born_host, found.store_host) == (HOST, HOST)
+            assert found.store_timestamp == Clock.now
+        assert (batch.queue_offset, batch.physical_offset) == (1, offsets[0])
+        assert batch.store_timestamp == appended.store_timestamp == Clock.now
+        assert appended.wrote_bytes == log.files.max_offset - offsets[0]
 
     def test_what_does_not_fit_goes_to_the_next_file_as_a_whole(
         self, tmp_path: Path, settings: dict[str, bool]
@@ -483,3 +576,108 @@ def test_only_long_topics_need_version_2(tmp_path: Path) -> None:
     refused = log.put_message(message("%RETRY%" + "g" * 121))
     assert refused.status is PutMessageStatus.MESSAGE_ILLEGAL
     assert "autoMessageVersionOnTopicLen" in refused.reason
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"write_without_mmap": True}, {"enabled_append_prop_crc": True}], ids=str
+)
+def test_how_long_a_put_has_been_writing_is_known_while_it_writes_and_never_after(
+    tmp_path: Path, settings: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From this the store concludes that the page cache is busy: a time that stayed would make it refuse puts."""
+    log = make(tmp_path, **settings)
+    during: list[int] = []
+    for name in ("append_unpublished", "append_record", "publish"):
+        whole = getattr(MappedFile, name)
+
+        def noting(file: MappedFile, *given: object, whole: Any = whole) -> object:
+            during.append(log.begin_time_in_lock)
+            return whole(file, *given)
+
+        monkeypatch.setattr(MappedFile, name, noting)
+
+    assert log.begin_time_in_lock == 0
+    batch = batch_of([Message("TopicTest", b"one"), Message("TopicTest", b"two")])
+    puts: list[Callable[[], PutMessageResult]] = [
+        lambda: log.put_message(message()),
+        lambda: log.put_messages(batch),
+        lambda: log.put_message(message(queue_id=2**40)),  # fails where it becomes a record
+        lambda: log.put_message(message(body=b"x" * 40_001)),
+    ]
+    for put in puts:
+        put()
+        assert log.begin_time_in_lock == 0
+    assert set(during) == {Clock.now} and len(during) >= 2
+
+
+class TestMany:
+    """put_many(): records that its caller encodes."""
+
+    @staticmethod
+    def writer(queues: Sequence[QueueId], bodies: Sequence[bytes]) -> WriteMany:
+        """Writes bodies to the queues in turn."""
+
+        def write(
+            out: U8Array, position: int, base_offset: int, queue_offsets: Sequence[int], store_timestamp: int
+        ) -> WrittenMany:
+            records: list[bytes] = []
+            for number, body in enumerate(bodies):
+                turn, queue = divmod(number, len(queues))
+                at = base_offset + position + sum(map(len, records))
+                msg = MessageExt(queues[queue][0], body, queue_id=queues[queue][1], physical_offset=at)
+                msg.queue_offset, msg.store_timestamp = queue_offsets[queue] + turn, store_timestamp
+                records.append(encode_message(msg))
+            data = b"".join(records) + bytes(4)
+            out[position + 4 : position + len(data)] = np.frombuffer(data, np.uint8)[4:]
+            counts = [len(bodies[queue :: len(queues)]) for queue in range(len(queues))]
+            sizes = [sum(map(len, records[queue :: len(queues)])) for queue in range(len(queues))]
+            first = len(records[0]) if records else -1
+            return WrittenMany(len(records), sum(map(len, records)), first, counts, sizes, counts)
+
+        return write
+
+    def test_all_become_visible_each_in_its_queue(self, log: CommitLog) -> None:
+        queues = [("A", 0), ("B", 3)]
+        for queue in queues:
+            log.put_message(message(queue[0], queue_id=queue[1]))
+        log.put_message(message("A"))
+        before = log.files.max_offset
+        bodies = [b"body%d" % n for n in range(5)]
+        many = log.put_many(queues, self.writer(queues, bodies))
+        assert many is not None
+        assert (many.wrote_offset, many.end_offset) == (before, log.files.max_offset)
+        assert (many.store_timestamp, list(many.queue_offsets)) == (Clock.now, [2, 1])
+        assert log.queue_offsets == {("A", 0): 5, ("B", 3): 3}
+        at, found = before, []
+        while at < many.end_offset:
+            record = stored(log, at)
+            assert record.physical_offset == at
+            found.append((record.topic, record.queue_id, record.queue_offset, record.body))
+            at += record.store_size
+        topics = [("A", 0, 2), ("B", 3, 1), ("A", 0, 3), ("B", 3, 2), ("A", 0, 4)]
+        assert found == [(*queue, body) for queue, body in zip(topics, bodies, strict=True)]
+        assert log.files.mapped_files[-1].store_timestamp == Clock.now
+
+    def test_one_is_enough(self, log: CommitLog) -> None:
+        log.put_message(message())
+        many = log.put_many([("T", 0)], self.writer([("T", 0)], [b"one"]))
+        assert many is not None and stored(log, many.wrote_offset).body == b"one"
+
+    def test_nothing_written_changes_nothing(self, log: CommitLog) -> None:
+        log.put_message(message())
+        before = log.files.max_offset, dict(log.queue_offsets)
+        assert log.put_many([("T", 0)], self.writer([("T", 0)], [])) is None
+        assert (log.files.max_offset, log.queue_offsets, log.begin_time_in_lock) == (*before, 0)
+
+    @pytest.mark.parametrize(
+        "settings", [{"write_without_mmap": True}, {"enabled_append_prop_crc": True}], ids=str
+    )
+    def test_where_only_single_messages_can_be_written(
+        self, tmp_path: Path, settings: dict[str, bool]
+    ) -> None:
+        log = make(tmp_path, **settings)
+        log.put_message(message())
+        assert log.put_many([("T", 0)], self.writer([("T", 0)], [b"one"])) is None
+
+    def test_without_a_file(self, log: CommitLog) -> None:
+        assert log.put_many([("T", 0)], self.writer([("T", 0)], [b"one"])) is None
