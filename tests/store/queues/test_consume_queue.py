@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.formats.consume_queue import CQ_DTYPE, PRE_BLANK, PRE_BLANK_SIZE, UNIT
+from mqlake.formats.consume_queue_ext import undecorate
 from mqlake.store.files.file_pool import FilePool
 from mqlake.store.queues.consume_queue import ConsumeQueue, CqUnit
+from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
 from mqlake.store.results import BoundaryType
 
 UNITS_A_FILE = 10
@@ -18,8 +20,10 @@ RECORD = 100  # every record in these logs has this size, message n lies at n * 
 LOWER, UPPER = BoundaryType.LOWER, BoundaryType.UPPER
 
 
-def make(directory, *, file_size=FILE_SIZE, **pool):
-    return ConsumeQueue("T", 0, f"{directory}/consumequeue/T/0", file_size, FilePool(8, **pool))
+def make(directory, *, file_size=FILE_SIZE, ext_file_size=0, **options):
+    pool = FilePool(8, **options)
+    ext = ConsumeQueueExt(f"{directory}/consumequeue_ext/T/0", ext_file_size, pool) if ext_file_size else None
+    return ConsumeQueue("T", 0, f"{directory}/consumequeue/T/0", file_size, pool, ext=ext)
 
 
 def reopened(directory, *, thorough=True, **options):
@@ -573,11 +577,24 @@ def operations(draw):
     return steps
 
 
+EXT_FILE_SIZE = 100  # four units of 20 bytes
+
+
+def ext_is_as_long_as_its_queue(queue, first, end):
+    """The extension has each message's unit, nothing after the last one's, and no file that is not needed."""
+    addresses = [unit[2] for n in range(first, end) for unit in queue.get_range(n, 1).tolist()]
+    assert addresses == sorted(set(addresses))
+    assert [queue.ext.get(address).tags_code for address in addresses] == list(range(first, end))
+    assert queue.ext.max_address == addresses[-1] + 20
+    assert undecorate(queue.ext.min_address) + EXT_FILE_SIZE >= undecorate(addresses[0])
+
+
+@pytest.mark.parametrize("ext_file_size", [0, EXT_FILE_SIZE], ids=["plain", "with extension"])
 @given(begin=st.integers(0, 25), steps=operations())
-@settings(max_examples=120, deadline=None)
-def test_against_a_list(tmp_path_factory, begin, steps):
+@settings(max_examples=60, deadline=None)
+def test_against_a_list(tmp_path_factory, ext_file_size, begin, steps):
     directory = tmp_path_factory.mktemp("queue")
-    queue = make(directory)
+    queue = make(directory, ext_file_size=ext_file_size)
     first, end, commit_log_min = begin, begin, 0  # the model: messages first … end - 1 are in the queue
     for kind, number, flag in steps:
         if kind == "put":
@@ -588,8 +605,9 @@ def test_against_a_list(tmp_path_factory, begin, steps):
             if start < end:
                 put(queue, start, end)
         elif kind in ("reopen", "crash"):
-            queue.flush()
-            queue = reopened(directory, thorough=kind == "crash")
+            assert queue.flush()
+            assert queue.ext is None or queue.ext.files.flushed_where == queue.ext.files.max_offset
+            queue = reopened(directory, thorough=kind == "crash", ext_file_size=ext_file_size)
             queue.correct_min_offset(commit_log_min)
         elif kind == "truncate" and end > first:
             cut = max(first + 1, end - number)
@@ -603,7 +621,10 @@ def test_against_a_list(tmp_path_factory, begin, steps):
             assert queue.max_offset_in_queue == end
             assert queue.min_offset_in_queue == first
             assert content(queue) == expected(first, end)
-            assert pages(queue, first, end, 1) == raw(first, end)
+            if ext_file_size and first < end:
+                ext_is_as_long_as_its_queue(queue, first, end)
+            elif not ext_file_size:
+                assert pages(queue, first, end, 1) == raw(first, end)
             assert queue.max_physic_offset == end * RECORD
 
 

@@ -207,3 +207,134 @@ def test_a_reader_sees_a_queue_that_was_cut_made_again_or_moved_on(tmp_path, kin
     assert reader.min_offset_in_queue >= 2000
     writer.destroy()
     assert seen() == (0, 0, -1, [])
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("files", [1, 3])
+def test_files_without_a_unit(tmp_path, kind, files, thorough):
+    """As they are created, or as a cut leaves the first one of a queue whose beginning is gone."""
+    queue = make(kind, tmp_path)
+    for number in range(2, 2 + files):
+        write(queue, number * UNITS_A_FILE, bytes(kind.unit_size))
+    queue = recovered(kind, tmp_path, thorough)
+    start = 2 * UNITS_A_FILE * kind.unit_size
+    assert (queue.files.min_offset, queue.files.max_offset, queue.max_physic_offset) == (start, start, -1)
+    assert [file.file_from_offset for file in queue.files.files] == [start]
+    assert (queue.is_empty, queue.last_unit(), queue.ends_in_damage) == (True, None, False)
+
+
+@pytest.mark.parametrize("blanks", [13, UNITS_A_FILE + 13, 5 * UNITS_A_FILE])
+@pytest.mark.parametrize("thorough", [True, False])
+def test_a_queue_that_begins_with_blanks(tmp_path, blanks, thorough):
+    units = units_of(ConsumeQueue, blanks, blanks + 10)
+    write(make(ConsumeQueue, tmp_path), 0, PRE_BLANK * blanks + units.tobytes())
+    queue = recovered(ConsumeQueue, tmp_path, thorough)
+    assert state(queue)[:3] == (blanks, blanks + 10, (blanks + 10) * RECORD)
+    queue.correct_min_offset(0)
+    assert queue.min_offset_in_queue == blanks
+    queue.correct_min_offset(blanks * RECORD + 1)
+    assert queue.min_offset_in_queue == blanks + 1
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [10, UNITS_A_FILE - 1, UNITS_A_FILE, 3500])
+@pytest.mark.parametrize("after", [b"", b"\xff", b"\0\0\x01"])
+def test_what_follows_the_end_is_known_to_be_damage_or_not(tmp_path, kind, count, after, thorough):
+    """Zeros are a clean end, also when something lies after them; anything else is damage. There may be no room."""
+    queue = make(kind, tmp_path)
+    write(queue, 0, units_of(kind, 0, count))
+    room = after and count % UNITS_A_FILE
+    if room:
+        write(queue, count, after.ljust(kind.unit_size, b"\0"))
+        write(recovered(kind, tmp_path, False), count + 1, b"\xff") if count % UNITS_A_FILE == 10 else None
+    queue = recovered(kind, tmp_path, thorough)
+    assert queue.max_offset_in_queue == count
+    assert queue.ends_in_damage == bool(room)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_expires_when_its_last_record_does(tmp_path, kind):
+    write(make(kind, tmp_path), 0, units_of(kind, 0, 3 * UNITS_A_FILE))
+    queue = recovered(kind, tmp_path, True)
+    last = (UNITS_A_FILE - 1) * RECORD
+    assert queue.delete_expired_file(last) == 0
+    assert queue.min_offset_in_queue == UNITS_A_FILE - 1
+    assert queue.delete_expired_file(last + 1) == 1
+    assert state(queue)[:2] == (UNITS_A_FILE, 3 * UNITS_A_FILE)
+    assert queue.delete_expired_file(3 * UNITS_A_FILE * RECORD) == 1  # never the last one
+    assert state(queue)[:2] == (3 * UNITS_A_FILE, 3 * UNITS_A_FILE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(limits=st.lists(st.tuples(st.booleans(), st.integers(0, 3 * UNITS_A_FILE * RECORD + 50)), max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_both_ends_follow_the_log_to_the_byte(tmp_path_factory, kind, limits):
+    """The oracle: units 0 to 2999, of which those stay that begin at the log's beginning or later and end at its end or
+    before."""
+    directory = tmp_path_factory.mktemp("queue")
+    write(make(kind, directory), 0, units_of(kind, 0, 3 * UNITS_A_FILE))
+    queue = recovered(kind, directory, True)
+    first, end = 0, 3 * UNITS_A_FILE
+    for is_end, limit in limits:
+        if is_end:
+            if limit // RECORD <= first:
+                continue
+            queue.truncate_dirty_logic_files(limit)
+            end = min(end, limit // RECORD)
+            assert not any(b"".join(disk(queue))[(end * kind.unit_size - queue.files.min_offset) :])
+        else:
+            queue.correct_min_offset(limit)
+            first = max(first, min(-(-limit // RECORD), end))
+        assert state(queue)[:3] == (first, end, end * RECORD)
+    again = recovered(kind, directory, True)
+    assert state(again)[1:] == state(queue)[1:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_unit_is_dropped_and_taken_back(tmp_path, kind):
+    write(make(kind, tmp_path), 0, units_of(kind, 0, 10))
+    queue = recovered(kind, tmp_path, True)
+    end = queue.files.max_offset
+    queue.drop_last()
+    assert (queue.max_offset_in_queue, queue.max_physic_offset) == (9, 9 * RECORD)
+    assert queue.files.flushed_where <= queue.files.max_offset
+    assert disk(queue)[0].startswith(units_of(kind, 0, 10).tobytes()), "it stays on the disk"
+    queue.take_back(end, 99 * RECORD)
+    assert (queue.max_offset_in_queue, queue.max_physic_offset) == (10, 10 * RECORD)
+    queue.take_back(end, 950)  # its record is cut: the log ends in its middle
+    assert (queue.max_offset_in_queue, queue.max_physic_offset) == (10, 950)
+    queue.drop_last()
+    queue.erase_rest()
+    assert disk(queue)[0] == units_of(kind, 0, 9).tobytes().ljust(queue.files.file_size, b"\0")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flush_takes_what_is_less_than_a_page_unless_told_otherwise(tmp_path, kind):
+    queue = make(kind, tmp_path)
+    write(queue, 0, units_of(kind, 0, 10))
+    assert not queue.flush(1)
+    assert queue.files.flushed_where == 0
+    assert queue.flush()
+    assert queue.files.flushed_where == queue.files.max_offset
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_that_starts_over_sees_what_one_sees_that_opens_now(tmp_path, kind):
+    """Also of a file larger than what is looked at from its end, with a hole before that."""
+    size = 10_000 * kind.unit_size
+    writer = kind("T", 0, f"{tmp_path}/T/0", size, FilePool(8))
+    write(writer, 0, units_of(kind, 0, 8000))
+    readers = [kind("T", 0, f"{tmp_path}/T/0", size, FilePool(8, read_only=True)) for _ in range(2)]
+    readers[0].load()
+    readers[0].recover(thorough=False)
+    end = writer.files.max_offset
+    writer.files.pool.pwrite(writer.files.files[0], bytes(100 * kind.unit_size), 50 * kind.unit_size)
+    writer.files.max_offset = end - kind.unit_size
+    write(writer, 7999, units_of(kind, 9000, 9001))
+    readers[0].refresh()
+    readers[1].load()
+    readers[1].recover(thorough=False)
+    assert state(readers[0]) == state(readers[1])
+    assert readers[0].files.max_offset == end
