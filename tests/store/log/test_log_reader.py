@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mqlake.errors import ForeignFormatError
-from mqlake.formats.columns import ScanStop
-from mqlake.formats.record import decode_record, encode_message
+from mqlake.formats.columns import ScanStop, scan_records
+from mqlake.formats.record import decode_record, encode_blank, encode_message
 from mqlake.message import MessageExt
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log import log_reader
 from mqlake.store.log.log_reader import (
     HoleKind,
     LogReader,
@@ -110,6 +113,15 @@ def test_older_records_behind_the_end_are_stale(root: Path) -> None:
     walk, left = walked(root)
     assert left == offsets[:-5]
     assert [(hole.kind, hole.start) for hole in walk.holes] == [(HoleKind.STALE, cut)]
+    data = path.read_bytes()
+    assert walk.holes[0].end == path_base(path) + len(data.rstrip(b"\0"))
+    further, _ = walked(root, known_until=path_base(path) + size)
+    assert further.holes == walk.holes, "no more than there are bytes"
+    known, left = walked(root, is_known=lambda scan, record: int(scan.physical_offset[record]) == offsets[-3])
+    assert left == offsets[:-5] + offsets[-3:]
+    assert [(hole.kind, hole.start, hole.end) for hole in known.holes] == [
+        (HoleKind.CORRUPT, cut, offsets[-3])
+    ]
 
 
 def test_a_range_is_scanned_in_chunks_also_one_ahead(root: Path) -> None:
@@ -166,6 +178,32 @@ def test_a_file_of_something_else_is_refused(root: Path) -> None:
         log.close()
 
 
+def test_one_record_is_enough_to_be_a_log(tmp_path: Path) -> None:
+    """Also when its body is damaged, and no other is there; or when the file holds only a blank."""
+    record = plain_record(0, b"body")
+    damaged = record.replace(b"body", b"b0dy")
+    for number, first in enumerate((record, damaged, encode_blank(8192), b"")):
+        (tmp_path / str(number)).mkdir()
+        log = raw_log(tmp_path / str(number), 8192, {0: first})
+        refuse_foreign(log)
+        log.close()
+    (tmp_path / "later").mkdir()
+    log = raw_log(tmp_path / "later", 8192, {0: b"garbage" * 10, 200: plain_record(200)})
+    refuse_foreign(log)
+    log.close()
+    (tmp_path / "few").mkdir()
+    log = raw_log(tmp_path / "few", 8192, {7: b"x"})  # of the first eight bytes the last
+    with pytest.raises(ForeignFormatError):
+        refuse_foreign(log)
+    log.close()
+    refuse_foreign(MappedFileQueue(str(tmp_path / "none"), 8192, read_only=True))
+
+
+def path_base(path: Path) -> int:
+    """Physical offset of a file's first byte."""
+    return int(path.name)
+
+
 def newest(root: Path) -> Path:
     """The newest file that holds a record."""
     found = [path for path in sorted((root / "commitlog").iterdir()) if any(path.read_bytes()[:8])]
@@ -189,6 +227,80 @@ def test_the_end_is_found_piece_by_piece(root: Path, piece_bytes: int) -> None:
             )
             assert found == end_in_file(file)
             assert found[1] is stop
+    finally:
+        log.close()
+
+
+def test_the_end_is_found_wherever_a_piece_ends() -> None:
+    """A piece may end within a size, of which the first bytes are zeros as after the end."""
+    first = plain_record(0, b"body")
+    second = plain_record(len(first), b"another")
+    array = np.frombuffer((first + second).ljust(1024, b"\0"), np.uint8)
+    for piece_bytes in range(1, 1025):
+        pieces: list[tuple[int, int]] = []
+
+        def read(start: int, end: int, pieces: list[tuple[int, int]] = pieces) -> U8Array:
+            pieces.append((start, end))
+            return array[start:end]
+
+        found = end_of_records(read, 0, 1024, 0, piece_bytes=piece_bytes)
+        assert found == (len(first + second), ScanStop.END), piece_bytes
+        assert max(end for _, end in pieces) <= 1024
+    assert end_of_records(lambda a, b: array[a:b], len(first), 1024, 0, piece_bytes=50)[0] == len(
+        first + second
+    )
+
+
+def test_of_a_long_file_what_was_searched_is_given_up_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "scan_records", functools.partial(scan_records, max_records=10))
+    evicted: list[tuple[int, int]] = []
+    monkeypatch.setattr(MappedFile, "evict", lambda file, start, end: evicted.append((start, end)))
+    _, offsets = walked(root)
+    evicted.clear()
+    log = open_log(config_of(root))
+    try:
+        size = log.mapped_files[0].file_size
+        assert end_in_file(log.mapped_files[0])[0] == size
+        first = [offset for offset in offsets if offset < size]
+        assert evicted[: len(first[::10])] == [(0, offset) for offset in first[::10]]
+        assert evicted[-1] == (0, size)
+        evicted.clear()
+        assert end_in_file(log.mapped_files[0], first[-1]) == (size, ScanStop.BLANK)
+        assert end_in_file(log.mapped_files[0], 2 * size)[0] == size
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("empty", [0, 1, 3])
+@pytest.mark.parametrize("full", [0, 1, 2])
+@pytest.mark.parametrize("half", [0, 50])
+def test_the_files_are_set_to_the_end_of_the_log(tmp_path: Path, full: int, half: int, empty: int) -> None:
+    """Files that were allocated ahead are closed, but never the only one; half a record is not counted."""
+    size = 4096
+    files: list[dict[int, bytes]] = []
+    for number in range(full):
+        record = plain_record(number * size, b"body")
+        files.append({0: record, len(record): encode_blank(size - len(record))})
+    last = plain_record(full * size, b"the last one")
+    files.append({0: last, len(last): plain_record(full * size + len(last), b"half")[:half]})
+    log = raw_log(tmp_path, size, *files, *[{}] * empty)
+    try:
+        LogReader(log).find_end()
+        positions = [(file.wrote_position, file.read_position) for file in log.mapped_files]
+        assert positions == [*[(size, size)] * full, (len(last), len(last))]
+        assert log.max_offset == full * size + len(last)
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_log_of_empty_files_keeps_the_first(tmp_path: Path, count: int) -> None:
+    log = raw_log(tmp_path, 4096, *[{}] * count)
+    try:
+        LogReader(log).find_end()
+        assert [file.wrote_position for file in log.mapped_files] == [0]
     finally:
         log.close()
 
@@ -269,13 +381,52 @@ def plain_record(physical_offset: int, body: bytes = b"", topic: str = "T") -> b
     return encode_message(MessageExt(topic, body, physical_offset=physical_offset))
 
 
-def test_a_record_after_a_hole_may_begin_where_data_begins(tmp_path: Path) -> None:
+def test_records_after_holes_may_begin_where_data_begins(tmp_path: Path) -> None:
     pages = 4 * 4096
-    log = raw_log(tmp_path, 2 * pages, {0: plain_record(0), pages: plain_record(pages)})
+    places, length = (0, pages, 2 * pages), len(plain_record(0))
+    log = raw_log(tmp_path, 4 * pages, {at: plain_record(at) for at in places})
     try:
         walk = LogReader(log).walk()
-        assert [at for chunk in walk.chunks() for at in chunk.scan.physical_offset.tolist()] == [0, pages]
-        assert [(hole.start, hole.end) for hole in walk.holes] == [(len(plain_record(0)), pages)]
+        assert [at for chunk in walk.chunks() for at in chunk.scan.physical_offset.tolist()] == list(places)
+        assert [(hole.start, hole.end) for hole in walk.holes] == [
+            (length, pages),
+            (pages + length, 2 * pages),
+        ]
+        assert walk.end == 2 * pages + length
+    finally:
+        log.close()
+
+
+def test_a_walk_tells_how_far_it_is_and_gives_up_what_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, files = 4096, []
+    for base in (0, 4096):
+        record = plain_record(base, b"body")
+        files.append({0: record, len(record): encode_blank(size - len(record))})
+    log = raw_log(tmp_path, size, *files, {0: plain_record(2 * size)})
+    evicted: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(
+        MappedFile, "evict", lambda file, start, end: evicted.append((file.file_from_offset, start, end))
+    )
+    told: list[tuple[int, int]] = []
+    try:
+        walk = LogReader(log).walk(progress=lambda done, total: told.append((done, total)))
+        spans, yielded = [], []
+        for chunk in walk.chunks():
+            spans.append((chunk.start, chunk.end, chunk.count, chunk.path))
+            yielded.append(len(evicted))
+        length = len(plain_record(2 * size))
+        paths = [file.path for file in log.mapped_files]
+        assert spans == [
+            (0, size, 1, paths[0]),
+            (size, 2 * size, 1, paths[1]),
+            (2 * size, 2 * size + length, 1, paths[2]),
+        ]
+        assert told == [(size, 3 * size), (2 * size, 3 * size), (2 * size + length, 3 * size)]
+        assert yielded == [0, 1, 2], "a chunk's pages stay until the next one is asked for"
+        assert evicted[:3] == [(0, 0, size), (size, 0, size), (2 * size, 0, length)]
+        assert walk.end == 2 * size + length
     finally:
         log.close()
 
