@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.message import MessageExtBrokerInner, parse_delay_levels
+from mqlake.store import dispatch
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import Arrival, ReputMessageService
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.commit_log import CommitLog
+from mqlake.store.log.log_reader import LogChunk
 from mqlake.store.running_flags import RunningFlags
 from tests.waiting import PATIENCE_S, until
 
@@ -168,6 +172,7 @@ def test_shutdown_does_not_wait_for_a_disk_that_refuses(bench: Bench) -> None:
     tries = bench.dispatcher.tries
     assert not bench.service.shutdown(timeout_s=600)
     assert bench.dispatcher.tries <= tries + 3
+    assert bench.service.reput_from_offset == 0, "what was not taken is left to the next start"
 
 
 def test_damage_in_the_log_ends_it(bench: Bench) -> None:
@@ -225,11 +230,15 @@ def test_a_listener_that_fails_does_not_stop_it(bench: Bench) -> None:
 
 
 class _SeenEvent(threading.Event):
+    """Notes whether it was set when it was waited on."""
+
     def __init__(self) -> None:
         super().__init__()
         self.waited_on = threading.Event()
+        self.was_set: list[bool] = []
 
     def wait(self, timeout: float | None = None) -> bool:
+        self.was_set.append(self.is_set())
         self.waited_on.set()
         return super().wait(timeout)
 
@@ -273,6 +282,111 @@ def test_shutdown_ends_after_the_round_that_is_under_way(bench: Bench) -> None:
     go_on.set()
     ends.join(PATIENCE_S)
     assert not ends.is_alive() and not bench.service._thread.is_alive()
+
+
+def test_shutdown_waits_for_what_is_left(bench: Bench) -> None:
+    """A round is under way, and more has come that it does not see."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold(_: Arrival) -> None:
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+
+    bench.service.listeners.append(hold)
+    bench.service.start(0)
+    offsets = bench.put(1)
+    assert entered.wait(PATIENCE_S)
+    offsets += bench.put(50)
+    done: list[bool] = []
+    ends = threading.Thread(target=lambda: done.append(bench.service.shutdown(PATIENCE_S)))
+    ends.start()
+    until(lambda: bench.service._hurry.is_set(), "the shutdown waits")
+    assert not bench.service._stopped
+    go_on.set()
+    ends.join(PATIENCE_S)
+    assert done == [True]
+    assert bench.dispatcher.offsets == offsets
+
+
+def test_shutdown_wakes_a_service_that_sleeps_again(bench: Bench) -> None:
+    """It was woken to dispatch what is left, and has found nothing, before it is told to stop."""
+    service = bench.service
+
+    class Late(threading.Condition):
+        def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+            found = super().wait_for(predicate, timeout)
+            until(lambda: service._sleeping and not service._wake.is_set(), "it sleeps again")
+            return found
+
+    service.start(0)
+    bench.put(1)
+    assert service.wait_until_dispatched(timeout_s=PATIENCE_S)
+    service._progress = Late()
+    ends = threading.Thread(target=service.shutdown, args=(PATIENCE_S,), daemon=True)
+    ends.start()
+    ends.join(PATIENCE_S)
+    assert not ends.is_alive() and not service._thread.is_alive()
+
+
+def test_a_service_that_was_woken_sleeps_again(bench: Bench) -> None:
+    bench.service._wake = wake = _SeenEvent()
+    bench.service.start(0)
+    for number in range(1, 4):
+        until(lambda: bench.service._sleeping, "nothing is left to dispatch")
+        bench.put(1)
+        until(lambda number=number: len(wake.was_set) > number, "it has dispatched, and sleeps")  # type: ignore[misc]
+    assert len(bench.dispatcher.offsets) == 3
+    assert wake.was_set.count(True) <= 3, "at most one wake-up a message is left over"
+    until(lambda: bench.service._sleeping and not wake.is_set(), "no wake-up is left over for ever")
+
+
+def test_only_the_round_that_somebody_waited_for_is_hurried(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqlake.store.dispatch.RELAXED_S", 3600)
+    service = bench.service
+    service._hurry = hurry = _SeenEvent()
+    service.is_awaited = lambda: False
+    service.start(0)
+    for number in range(3):
+        bench.put(1)
+        until(lambda number=number: len(hurry.was_set) == 2 * number + 1, "a round, then a pause")  # type: ignore[misc]
+        assert not hurry.was_set[-1]
+        bench.put(1)
+        service.awaited()
+        until(lambda number=number: len(hurry.was_set) == 2 * number + 2, "the round after it")  # type: ignore[misc]
+        until(lambda: service._sleeping, "it has gone on")
+    service.is_awaited = lambda: True
+
+
+def test_what_is_confirmed_but_not_there_yet_does_not_make_it_busy(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is being rolled: its blank is still to come. The service looks again after a while."""
+    sleeps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        time.sleep(0.001)
+
+    monkeypatch.setattr(dispatch, "time", SimpleNamespace(thread_time=time.thread_time, sleep=sleep))
+    [offset] = bench.put(1)
+    end = bench.queue.max_offset
+    bench.confirmed = end + 100
+    scans: list[int] = []
+    whole = bench.service._reader.scan
+
+    def scan(start: int, stop: int) -> Iterator[LogChunk]:
+        scans.append(start)
+        return whole(start, stop)
+
+    monkeypatch.setattr(bench.service._reader, "scan", scan)
+    bench.service.start(0)
+    until(lambda: len(sleeps) > 5, "it has looked again and again")
+    assert len(scans) <= len(sleeps) + 2
+    assert set(scans) == {0, end} and set(sleeps) == {dispatch.GATHER_S}
+    assert bench.dispatcher.offsets == [offset]
+    bench.confirmed = None
 
 
 @pytest.mark.parametrize(("is_slave", "pause"), [(False, "RELAXED_S"), (True, "SLAVE_RELAXED_S")])
