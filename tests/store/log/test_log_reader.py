@@ -340,6 +340,21 @@ def test_a_log_ends_with_the_blank_of_its_last_file(root: Path) -> None:
     assert walk.end == first.stat().st_size > offsets[-1] and walk.holes == []
 
 
+def test_a_blank_may_come_alone(tmp_path: Path) -> None:
+    """As it does when the records before it fill a chunk."""
+    size = 4096
+    first = plain_record(0)
+    log = raw_log(
+        tmp_path, size, {0: first, len(first): encode_blank(size - len(first))}, {0: encode_blank(size)}
+    )
+    try:
+        walk = LogReader(log).walk()
+        assert [chunk.count for chunk in walk.chunks()] == [1]
+        assert walk.end == 2 * size and walk.holes == []
+    finally:
+        log.close()
+
+
 def test_a_file_that_its_records_fill(tmp_path: Path) -> None:
     """Without a blank, as no writer leaves it: the scan goes on in the next file, unless it was to end before."""
     size, names = 4096, []
