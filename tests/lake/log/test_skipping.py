@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import operator
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
-from mqlake.errors import OffsetOutOfRangeError
+from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
 from mqlake.lake.log import coverage, skipping, store_times
 from mqlake.lake.log.plan import ReadPlan, plan
+from mqlake.lake.log.single_records import Places
+from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
@@ -272,3 +279,250 @@ def test_a_clock_set_back_a_little(hours: Path) -> None:
     found, plan = read(hours, ds.LessThan(("storeTimestamp",), later))
     assert found == [m.physical_offset for m in seen(hours)]
     assert plan.bytes_to_read == plan.bytes_of_log
+
+
+# ---------------------------------------------------------------------------------------- ranges, places and blocks
+
+SPAN = 200
+RANGES = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, SPAN)), max_size=8)
+
+
+def numbers(ranges: skipping.Ranges) -> set[int]:
+    return {n for start, end in ranges for n in range(start, end)}
+
+
+def is_sorted_and_apart(ranges: skipping.Ranges) -> bool:
+    return all(start < end for start, end in ranges) and all(a[1] < b[0] for a, b in pairwise(ranges))
+
+
+def places_at(offsets: list[int]) -> Places:
+    """Records of 10 bytes there, numbered by their offsets."""
+    offset = np.array(sorted(set(offsets)), np.int64)
+    return Places.of(offset, np.full(len(offset), 10), offset + 7)
+
+
+def covered(reading: skipping.Reading) -> set[int]:
+    assert is_sorted_and_apart(reading.ranges)
+    return numbers(reading.ranges) | set(reading.places.offset.tolist())
+
+
+@settings(max_examples=60, deadline=None)
+@given(a=RANGES, b=RANGES, gap=st.integers(0, 10), most=st.integers(1, 4))
+def test_ranges_are_sets_of_numbers(a: skipping.Ranges, b: skipping.Ranges, gap: int, most: int) -> None:
+    mine, theirs = skipping.joined(a), skipping.joined(b)
+    assert is_sorted_and_apart(mine) and numbers(mine) == numbers(a)
+    both = skipping.meet(mine, theirs)
+    assert numbers(both) == numbers(mine) & numbers(theirs)
+    between = {(x[1], y[0]) for x, y in pairwise(mine)}
+    short = [(start, end) for start, end in between if end - start <= gap]
+    assert numbers(skipping.joined(a, gap)) == numbers(mine) | numbers(short)
+    every = np.arange(SPAN + 5)
+    assert set(every[skipping._inside(every, mine)].tolist()) == numbers(mine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skipping, "RANGES_MAX", most)
+        few = skipping.fewer(mine)
+    assert len(few) <= most and numbers(few) >= numbers(mine)
+    if len(mine) <= most:
+        assert few == mine
+    else:
+        read = {each for each in between if numbers([each]) <= numbers(few)}
+        longest = max(end - start for start, end in read)
+        assert all(end - start > longest for start, end in between - read), "the shortest gaps are read"
+        assert sum(end - start >= longest for start, end in between) >= most, "and no more than have to be"
+
+
+OFFSETS = st.lists(st.integers(0, SPAN), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(a=RANGES, b=RANGES, mine=OFFSETS, theirs=OFFSETS)
+def test_what_two_plans_have_in_common(
+    a: skipping.Ranges, b: skipping.Ranges, mine: list[int], theirs: list[int]
+) -> None:
+    first = skipping.Reading(skipping.joined(a), places_at(mine))
+    second = skipping.Reading(skipping.joined(b), places_at(theirs))
+    both = first.and_in(second)
+    found = numbers(both.ranges) | set(both.places.offset.tolist())
+    assert found == covered(first) & covered(second)
+    assert (both.places.number == both.places.offset + 7).all() and (both.places.size == 10).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ranges=RANGES, offsets=OFFSETS, gap=st.sampled_from([None, 0, 5, 300]), most=st.sampled_from([0, 2, 100])
+)
+def test_places_close_together_become_blocks(
+    ranges: skipping.Ranges, offsets: list[int], gap: int | None, most: int
+) -> None:
+    reading = skipping.Reading(skipping.joined(ranges), places_at(offsets))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skipping, "BLOCK", 16)
+        patch.setattr(skipping, "PAGE", 4)
+        patch.setattr(skipping, "PLACE_COST", 0)
+        patch.setattr(skipping, "PLACES_MAX", most)
+        made = skipping._in_blocks(reading, gap)
+        size = 16 if gap is None else 4
+    assert covered(made) >= covered(reading)
+    left = set(made.places.offset.tolist())
+    assert left <= set(offsets) - numbers(made.ranges) and len(left) <= most
+    assert not left or gap is None
+    blocks = {n // size for n in set(offsets) - numbers(reading.ranges)}
+    allowed = numbers(reading.ranges) | numbers([(n * size, (n + 1) * size) for n in blocks])
+    bridged = numbers(skipping.joined([(n, n + 1) for n in allowed], gap or 0))
+    assert numbers(made.ranges) <= bridged, "whole blocks, and what lies between that is not worth a gap"
+    if gap is None and most == 100:
+        wanted = set(offsets) - numbers(reading.ranges)
+        dense = {n for n in blocks if sum(10 for each in wanted if each // 16 == n) >= 16}
+        assert left == {n for n in wanted if n // 16 not in dense} - numbers(made.ranges)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=st.lists(OFFSETS, max_size=6), also=RANGES, most=st.sampled_from([0, 1, 3, 100]))
+def test_places_that_are_gathered_are_all_read(
+    parts: list[list[int]], also: skipping.Ranges, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skipping, "BLOCK", 16)
+        patch.setattr(skipping, "PLACE_COST", 0)
+        patch.setattr(skipping, "PLACES_MAX", most)
+        gathered = skipping._Gathered()
+        for offsets in parts:
+            each = places_at(offsets)
+            gathered.add(each.offset, each.size, each.number)
+            assert sum(len(part[0]) for part in gathered._parts) <= 2 * most
+        reading = gathered.reading(also)
+    wanted = {offset for offsets in parts for offset in offsets} | numbers(also)
+    assert covered(reading) >= wanted
+    near = {n // 16 for offsets in parts for n in offsets}
+    assert covered(reading) <= numbers(also) | numbers([(n * 16, n * 16 + 16) for n in near])
+    if most == 100:
+        assert covered(reading) == wanted and reading.ranges == skipping.joined(also)
+    assert (reading.places.number == reading.places.offset + 7).all()
+
+
+@pytest.mark.parametrize(
+    ("places", "ranges", "cost"),
+    [
+        ([], [], 0),
+        ([], [(0, 100), (200, 250)], 150),
+        ([5], [], 74),
+        ([5, 6], [(0, 1)], 149),
+        (list(range(2048)), [], 2048),
+    ],
+    ids=["nothing", "ranges", "a place", "all", "no more than its blocks"],
+)
+def test_what_a_plan_costs(places: list[int], ranges: skipping.Ranges, cost: int) -> None:
+    """Blocks of 1024 bytes, places of 10 bytes and 64 more."""
+    assert skipping.Reading(ranges, places_at(places)).cost == cost
+
+
+def test_bounds_narrow() -> None:
+    every = skipping.Bounds()
+    assert every.narrowed(None, []) == every
+    assert every.narrowed(None, [5, 3, 9]) == skipping.Bounds(3, 9)
+    assert every.narrowed(operator.eq, [4]) == skipping.Bounds(4, 4)
+    between = every.narrowed(operator.ge, [4]).narrowed(operator.lt, [9])
+    assert between == skipping.Bounds(4, 9)
+    assert between.narrowed(operator.gt, [1]) == between == between.narrowed(operator.le, [20])
+    assert between.narrowed(None, [1, 6]) == skipping.Bounds(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("topics", "can"),
+    [(None, False), ([], True), (["a", "b.c", "..."], True)]
+    + [([topic, "a"], False) for topic in ("/", "a/b", "a\0", "", ".", "..", "a\ufffd")],
+)
+def test_topics_that_can_be_directories(topics: list[str] | None, can: bool) -> None:
+    assert skipping._can_be_directories(None if topics is None else frozenset(topics)) is can
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        (None, {}),
+        ("", {}),
+        ("{}", {}),
+        ('{"topicConfigTable": {"A": {"readQueueNums": 3, "writeQueueNums": 5}, "B": {}}}', {"A": 5, "B": 0}),
+        ('{"topicConfigTable": {"A": {"readQueueNums": 3}, "B": {"writeQueueNums": 2}}}', {"A": 3, "B": 2}),
+        ("[1]", {}),
+        ('{"topicConfigTable": 5}', {}),
+        ('{"topicConfigTable": {"A": 5}}', {}),
+        ('{"topicConfigTable": {"A": {"readQueueNums": null}}}', {}),
+        ('{"topicConfigTable": {"A": {"readQueueNums": "many"}}}', {}),
+        ("{", {}),
+    ],
+)
+def test_how_many_queues_a_topic_has(tmp_path: Path, text: str | None, numbers: dict[str, int]) -> None:
+    if text is not None:
+        (tmp_path / "config").mkdir()
+        (tmp_path / "config" / "topics.json").write_text(text)
+    assert skipping._queue_numbers(Storage(str(tmp_path))) == numbers
+
+
+# ---------------------------------------------------------------------------------------- damaged queues
+
+
+@pytest.fixture(scope="module")
+def long_queue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty messages of topic A in six queue files, of all sizes, between others; a broker knows of one queue."""
+    root = tmp_path_factory.mktemp("long") / "store"
+    settings = {**SETTINGS, "mappedFileSizeConsumeQueue": 200, "storePathRootDir": str(root)}
+    with DefaultMessageStore(MessageStoreConfig.from_mapping(settings)) as store:
+        store.load()
+        store.start()
+        for n in range(60):
+            for topic, body in (("A", bytes(50 + n * 7 % 90)), ("B", bytes(600))):
+                assert store.put_message(MessageExtBrokerInner(topic, body)).is_ok
+    (root / "config").mkdir(exist_ok=True)
+    numbers = {topic: {"readQueueNums": 1, "writeQueueNums": 1} for topic in "AB"}
+    (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": numbers}))
+    return root
+
+
+DAMAGE: dict[str, Callable[[Path, Path], object]] = {
+    "gone": lambda file, other: file.unlink(),
+    "zeros": lambda file, other: file.write_bytes(bytes(200)),
+    "of another file": lambda file, other: shutil.copy(other, file),
+    "first unit": lambda file, other: overwrite(file, 0, b"\0\0\0\0\0\0\x12\x34"),
+    "last unit": lambda file, other: overwrite(file, 180, b"\0\0\0\0\0\0\x12\x34"),
+    "cut short": lambda file, other: file.write_bytes(file.read_bytes()[:150]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_no_row_is_lost_with_a_file_of_a_queue(long_queue: Path, tmp_path: Path, damage: str) -> None:
+    wanted = [m.physical_offset for m in seen(long_queue) if m.topic == "A"]
+    found, plan = read(long_queue, ds.EqualTo(("topic",), "A"), mode="failFast")
+    assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
+    for number in range(6):
+        root = copy_store(long_queue, tmp_path / str(number))
+        files = sorted((root / "consumequeue" / "A" / "0").iterdir())
+        DAMAGE[damage](files[number], files[number - 1])
+        assert read(root, ds.EqualTo(("topic",), "A"), mode="failFast")[0] == wanted, number
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StoreCorruptError("f", 0, "damaged"), ConfigError("?"), OSError(5, "?"), ValueError("?")],
+    ids=repr,
+)
+def test_what_cannot_be_read_is_not_skipped(
+    hours: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(skipping, "queue_files", fail)
+    found, plan = read(hours, ds.EqualTo(("topic",), "Hour-4"))
+    assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4"]
+    assert plan.bytes_to_read == plan.bytes_of_log
+
+
+def test_filters_that_exclude_each_other_read_nothing(hours: Path) -> None:
+    for filters in (
+        [ds.EqualTo(("topic",), "Hour-4"), ds.EqualTo(("topic",), "Hour-5")],
+        [ds.GreaterThan(("physicalOffset",), 40_000), ds.LessThan(("physicalOffset",), 30_000)],
+        [ds.GreaterThan(("physicalOffset",), 1 << 40)],
+    ):
+        found, plan = read(hours, *filters)
+        assert (found, plan.bytes_to_read) == ([], 0)
