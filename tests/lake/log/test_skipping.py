@@ -501,6 +501,54 @@ def test_no_row_is_lost_with_a_file_of_a_queue(long_queue: Path, tmp_path: Path,
         assert read(root, ds.EqualTo(("topic",), "A"), mode="failFast")[0] == wanted, number
 
 
+def test_units_of_records_that_the_log_does_not_have(long_queue: Path, tmp_path: Path) -> None:
+    """The last one of a writer that died was never finished: the log ends where the unit points to."""
+    root = copy_store(long_queue, tmp_path / "store")
+    messages = seen(long_queue)
+    for message in (messages[-1], messages[-2]):
+        path = log_files(root)[message.physical_offset >> 14]
+        overwrite(path, message.physical_offset & (16 << 10) - 1, bytes(message.store_size))
+        (root / "abort").touch()
+        wanted = [
+            m.physical_offset
+            for m in messages
+            if m.topic == message.topic and m.physical_offset < message.physical_offset
+        ]
+        for mode in ("failFast", "permissive"):
+            assert read(root, ds.EqualTo(("topic",), message.topic), mode=mode)[0] == wanted
+
+
+def test_a_topic_that_is_most_of_the_log_is_looked_for_in_its_queue_if_little_is_asked(
+    long_queue: Path,
+) -> None:
+    most = ds.EqualTo(("topic",), "B")
+    wanted = [m.physical_offset for m in seen(long_queue) if m.topic == "B"]
+    found, plan = read(long_queue, most)
+    assert found == wanted and plan.bytes_to_read == plan.bytes_of_log
+    found, plan = read(long_queue, most, ds.LessThan(("queueOffset",), 3))
+    assert found == wanted[:3] and plan.bytes_to_read < plan.bytes_of_log / 2
+    found, plan = read(long_queue, most, ds.GreaterThan(("queueOffset",), 55))
+    assert found == wanted[56:] and plan.bytes_to_read < plan.bytes_of_log / 2
+
+
+def test_what_it_costs_to_look_at_all_queues(hours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files for each of ten topics, and as many units as the records may be; no less than one file for each."""
+    monkeypatch.setattr(skipping, "UNIT_COST", 5)
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1000)
+    planners: list[skipping._Planner] = []
+    monkeypatch.setattr(
+        skipping._Planner, "narrowed", lambda planner, reading: planners.append(planner) or reading
+    )
+    read(hours, ds.EqualTo(("topic",), "Hour-4"))
+    [planner] = planners
+    assert planner._cost_of_all(1_000_000, None) == 20_000 + 1_000_000 // 512 * 100
+    assert planner._cost_of_all(5000, None) in (10_900, 20_900), "not every file system counts directories"
+    for size, units in ((10, 1_000_000), (250, 400_000)):
+        alone = skipping.Reading([], Places(*(np.full(3, size) for _ in range(3))))
+        found = planner._cost_of_all(1_000_000, alone)
+        assert found == 20_000 + units or (found > 1_000_000 and found == 10_000 + units)
+
+
 @pytest.mark.parametrize(
     "error",
     [StoreCorruptError("f", 0, "damaged"), ConfigError("?"), OSError(5, "?"), ValueError("?")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import uuid
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
+from mqlake.formats.record import encode_message
 from mqlake.lake.log import splits
 from mqlake.lake.log.splits import (
     PIECE_BYTES,
@@ -21,6 +23,7 @@ from mqlake.lake.log.splits import (
     LogFile,
     Split,
     cut,
+    map_file,
     missing,
     open_window,
     plan,
@@ -28,6 +31,7 @@ from mqlake.lake.log.splits import (
 )
 from mqlake.lake.log.splits import log_files as files_of
 from mqlake.lake.log.storage import Storage
+from mqlake.message import MessageExt
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
 
 SPLIT_SIZES = (64 << 20, 16 << 10, 5000, 1024, 333)
@@ -388,6 +392,13 @@ class TestElsewhere:
             split.end for split in plan(str(every_kind), split_size)
         ]
 
+    def test_a_range_may_begin_where_a_record_does(self, every_kind: Path, remote: Storage) -> None:
+        starts = [message.physical_offset for message in decoded(every_kind)]
+        files = files_of(remote)
+        for first, last in itertools.pairwise(starts[::7]):
+            planned = cut(remote, files, 64 << 20, [(first, last)])
+            assert read_splits(planned) == ([each for each in starts if first <= each < last], [])
+
     @pytest.mark.parametrize("piece", [100, 1000, 16 << 10])
     def test_the_end_is_found_piece_by_piece(
         self, every_kind: Path, remote: Storage, monkeypatch: pytest.MonkeyPatch, piece: int
@@ -452,3 +463,47 @@ def uploaded_files(files: dict[str, bytes]) -> Storage:
     for name, content in files.items():
         fs.pipe(f"{root}/{name}", content)
     return Storage(f"memory:/{root}")
+
+
+@pytest.mark.parametrize(("left", "is_damage"), [(7, False), (8, True), (9, True)])
+def test_zeros_at_the_end_of_a_file_where_a_blank_would_fit(
+    tmp_path: Path, left: int, is_damage: bool
+) -> None:
+    """Fewer than its eight bytes can be nothing else. The file has a successor."""
+    size, empty = 1024, len(encode_message(MessageExt("T", b"")))
+    (tmp_path / "commitlog").mkdir()
+    for base, length in ((0, size - left), (size, 500)):
+        record = encode_message(MessageExt("T", b"x" * (length - empty), physical_offset=base))
+        (tmp_path / "commitlog" / f"{base:020d}").write_bytes(record.ljust(size, b"\0"))
+    for storage in (Storage(str(tmp_path)), uploaded(tmp_path)):
+        offsets, damages = read(storage, 64 << 20)
+        assert offsets == [0, size]
+        assert [(each.position, each.until) for each in damages] == [(size - left, size)] * is_damage
+
+
+@pytest.mark.parametrize("random", [True, False])
+def test_a_file_may_be_mapped_without_reading_ahead(tmp_path: Path, random: bool) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 5000)
+    with io.FileIO(str(path)) as file:
+        array = map_file(file, 9000, random=random)
+    mappings = Path("/proc/self/smaps").read_text().split(str(path))[1]
+    assert ("rr" in mappings.partition("VmFlags:")[2].partition("\n")[0].split()) is random
+    assert array.tobytes() == b"x" * 5000
+    path.write_bytes(b"")
+    with io.FileIO(str(path)) as file:
+        assert len(map_file(file, 9000, random=random)) == 0
+
+
+def test_a_file_that_cannot_be_mapped_is_closed(every_kind: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[io.FileIO] = []
+
+    def fail(file: io.FileIO, *_: object) -> None:
+        opened.append(file)
+        raise OSError(12, "Cannot allocate memory")
+
+    [split, *_] = plan(str(every_kind))
+    monkeypatch.setattr(splits, "map_file", fail)
+    with pytest.raises(OSError, match="Cannot allocate"):
+        open_window(split)
+    assert opened[0].closed

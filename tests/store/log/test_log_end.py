@@ -242,16 +242,31 @@ class TestFinder:
                 offsets.append(result.append_result.wrote_offset)
             return [*offsets, store.max_phy_offset]
 
-    def find(self, root: Path, end: int, *, size: int = 0, known: bool = False, **exit: bool) -> LogEnd:
+    def find(
+        self,
+        root: Path,
+        end: int,
+        *,
+        size: int = 0,
+        known: bool | int = False,
+        time: int = 0,
+        flushed_until: int = 0,
+        **exit: bool,
+    ) -> LogEnd:
+        """`known`: whether the queues know every record, or the offset of the one that they know."""
         files = open_log(MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(root)}))
         finder = LogEndFinder(
             LogReader(files, check_crc=False),
-            LastExit(clean=False, **exit),
-            flushed_until=0,
-            is_known=lambda scan, record: known,
+            LastExit(**{"clean": False, **exit}),
+            flushed_until=flushed_until,
+            is_known=lambda scan, record: known in (True, int(scan.physical_offset[record])),
             force_prop_crc=False,
         )
-        return finder.find(end, 0, "cut short", size)
+        return finder.find(end, time, "cut short", size)
+
+    def time_of(self, root: Path, offset: int) -> int:
+        data = log_file(root, offset // FILE_SIZE).read_bytes()
+        return int.from_bytes(data[offset % FILE_SIZE + 56 :][:8], "big")
 
     def zero_sector(self, root: Path, offset: int, at: int = 1) -> None:
         """Takes a sector of the properties of the message at an offset."""
@@ -299,6 +314,52 @@ class TestFinder:
             StoreCorruptError, match=f"the consume queues have messages from offset {offsets[2]} on"
         ):
             self.find(tmp_path, offsets[1], size=size, known=True, queued_only_flushed=True)
+
+    def test_a_queue_that_knows_one_record_is_enough(self, tmp_path: Path) -> None:
+        """The first or the last of a chunk."""
+        *offsets, end = self.log(tmp_path)
+        self.zero_sector(tmp_path, offsets[1])
+        size = offsets[2] - offsets[1]
+        for number, is_asked in ((2, True), (3, True), (4, True), (5, False), (6, True)):
+            options = {"size": size, "known": offsets[number], "queued_only_flushed": True}
+            if is_asked:
+                with pytest.raises(StoreCorruptError, match="the consume queues have messages"):
+                    self.find(tmp_path, offsets[1], **options)  # type: ignore[arg-type]
+            else:
+                assert self.find(tmp_path, offsets[1], **options).end == end  # type: ignore[arg-type]
+
+    def test_what_had_been_flushed_was_there(self, tmp_path: Path) -> None:
+        *offsets, end = self.log(tmp_path)
+        self.zero_sector(tmp_path, offsets[1])
+        size, follows = offsets[2] - offsets[1], self.time_of(tmp_path, offsets[2])
+        assert self.find(tmp_path, offsets[1], size=size, flushed_until=follows).end == end
+        with pytest.raises(StoreCorruptError, match=f"flushed messages follow at offset {offsets[2]}"):
+            self.find(tmp_path, offsets[1], size=size, flushed_until=follows + 1)
+        with pytest.raises(StoreCorruptError, match=f"exit was clean, .* follow at offset {offsets[2]}"):
+            self.find(tmp_path, offsets[1], size=size, clean=True)
+
+    def test_older_records_end_the_log_unless_a_queue_knows_the_first(self, tmp_path: Path) -> None:
+        *offsets, end = self.log(tmp_path)
+        self.zero_sector(tmp_path, offsets[1])
+        size, follows = offsets[2] - offsets[1], self.time_of(tmp_path, offsets[2])
+        assert self.find(tmp_path, offsets[1], size=size, time=follows).end == end
+        for known, found in ((False, offsets[1]), (offsets[3], offsets[1]), (offsets[2], end)):
+            options = {"size": size, "known": known, "time": follows + 60_000}
+            assert self.find(tmp_path, offsets[1], **options).end == found  # type: ignore[arg-type]
+
+    def test_records_that_are_all_torn_are_no_end(self, tmp_path: Path) -> None:
+        """Of the second file none is whole; of the first, those before are."""
+        *offsets, _ = self.log(tmp_path)
+        for number in (1, 4, 5, 6):
+            self.zero_sector(tmp_path, offsets[number])
+        found = self.find(tmp_path, offsets[1], size=offsets[2] - offsets[1])
+        assert [fence.start for fence in found.fences] == [offsets[1]]
+        assert (found.end, found.records) == (self.end_of(tmp_path, offsets[3]), 2)
+        assert found.last_timestamp == self.time_of(tmp_path, offsets[3])
+
+    def end_of(self, root: Path, offset: int) -> int:
+        data = log_file(root, offset // FILE_SIZE).read_bytes()
+        return offset + int.from_bytes(data[offset % FILE_SIZE :][:4], "big")
 
     def test_of_several_holes_the_first_is_named(self, tmp_path: Path) -> None:
         """The queues know only what lies in the second file, after both."""
@@ -395,19 +456,22 @@ def test_a_size_with_one_byte_is_not_missing() -> None:
 
 def test_a_last_record_without_its_end_is_torn_unless_nothing_can_have_torn_it(tmp_path: Path) -> None:
     with open_store(tmp_path, SMALL) as store:
-        for _ in range(2):
+        for _ in range(3):
             store.put_message(MessageExtBrokerInner("T", b"body", properties={"k": "v"}))
         end = store.max_phy_offset
     change(log_file(tmp_path), end - 1, b"\0")
+    for number in range(3):
+        change(log_file(tmp_path), number * end // 3 + 56, (1_700_000_000_000 + number).to_bytes(8, "big"))
     config = MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(tmp_path)})
     log = open_log(config)
     try:
         reader = LogReader(log)
         chunk = next(reader.scan(0, log.mapped_files[0].file_size))
-        assert torn_records(chunk, 0) == [1]
-        assert torn_records(chunk, int(chunk.scan.store_timestamp[1]) + 1) == []  # it had been flushed
+        assert torn_records(chunk, 0) == [2]
+        assert torn_records(chunk, 1_700_000_000_002) == [2]
+        assert torn_records(chunk, 1_700_000_000_003) == []  # it had been flushed
         for last_exit, found in (
-            (LastExit(clean=False), [1]),
+            (LastExit(clean=False), [2]),
             (LastExit(clean=True), []),
             (LastExit(clean=False, machine_stayed_up=True), []),
         ):
