@@ -60,6 +60,7 @@ class Scale:
     drained: int = 1_024_000
     broker_log_file: int = GIB
     catch_up: int = 4 * GIB
+    catch_up_rounds: int = 3
     timers: int = 200_000
     grpc: int = 16_000
     popped: int = 96_000

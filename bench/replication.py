@@ -1,20 +1,17 @@
-"""A master and its slave, mqlake's and RocketMQ's: SYNC_MASTER, replication and its lag, catching up from far behind.
+"""A master and its slave, mqlake's and RocketMQ's: SYNC_MASTER, replication and its lag.
 
     bench.socket_client ──▶ master ──▶ slave        mqlake with mqlake, Java with Java, in turn
 
-Each broker is a process of its own. A slave's CPU time is its process's: it receives, stores, queues and indexes. The
-limit of catching up is a socket copy of the master's files to the disk by two plain processes.
+Each broker is a process of its own. A slave's CPU time is its process's: it receives, stores, queues and indexes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -33,18 +30,13 @@ SYNC_SENDS = (
 )
 KEEPING_UP = Shape("replication of batches of 32", 1, 8, BATCH)
 LAG = Shape("largest lag at 50 % load", 4, 64)
-CATCH_UP_RATIO_MIN = 3.0
-COPY_RATIO_MIN = 0.5
 SLAVE_CPU_US_MAX = 0.5
 LOOK_S = 0.02
-WATCH_S = 0.05
-"""Looking takes both the master's and this process's time, of which a slave that catches up can use all."""
 LAG_MIN_MS = 0.001
 """Less is not told apart."""
 BODY = 1024
 MESSAGE = 1200
 """Bytes of the log for a message of 1 KB, about."""
-COPIES = 3
 SLICE_S = 0.2
 SLICES = 15
 
@@ -74,28 +66,22 @@ class Pair:
         caught_up(self.master.address)
         return done, self.slave.cpu_seconds() - before
 
-    def wait_for_nobody(self) -> None:
-        """The master, started again as ASYNC_MASTER."""
-        self.master.stop()
-        if isinstance(self.master, JavaBroker):
-            conf = self.master.directory / "broker.conf"
-            conf.write_text(conf.read_text().replace("SYNC_MASTER", "ASYNC_MASTER"))
-        else:
-            assert isinstance(self.master, MqlakeBroker)
-            self.master.config["brokerRole"] = "ASYNC_MASTER"
-        self.master.start()
+    def end(self) -> int:
+        """Of the master's log."""
+        return ha_status(self.master.address).master_commit_log_max_offset
 
     def lag(self) -> int:
         return max((each.diff for each in ha_status(self.master.address).ha_connection_info), default=0)
 
 
 @contextlib.contextmanager
-def _started(context: Context) -> Iterator[dict[str, Pair]]:
+def started(context: Context, role: str = "SYNC_MASTER") -> Iterator[dict[str, Pair]]:
+    """A pair of each side, with masters of this `role`."""
     scale = context.scale
     config = {
         "mappedFileSizeCommitLog": scale.broker_log_file,
         "brokerFastFailureEnable": "false",
-        "brokerRole": "SYNC_MASTER",
+        "brokerRole": role,
         "inSyncReplicas": 2,
         "slaveTimeout": 60_000,
     }
@@ -119,7 +105,7 @@ def _started(context: Context) -> Iterator[dict[str, Pair]]:
 
 
 def _pairs(context: Context) -> AbstractContextManager[dict[str, Pair]]:
-    return context.servers("replication", lambda: _started(context))
+    return context.servers("replication", lambda: started(context))
 
 
 def sync_master(context: Context) -> Iterator[Line]:
@@ -131,12 +117,6 @@ def keeping_up(context: Context) -> Iterator[Line]:
     with _pairs(context) as pairs:
         yield _keeping_up(context, pairs)
         yield _lag(context, pairs)
-
-
-def catch_up(context: Context) -> Iterator[Line]:
-    """After the others, where they share servers: it makes masters of them that wait for nobody."""
-    with _pairs(context) as pairs:
-        yield _catch_up(context, pairs)
 
 
 def _rounds(
@@ -246,104 +226,6 @@ def _lag_of(context: Context, pair: Pair) -> float:
     over.set()
     looking.join()
     return max([*lags, LAG_MIN_MS])
-
-
-def _catch_up(context: Context, pairs: dict[str, Pair]) -> Line:
-    """A slave that comes back after its master got `catch_up` bytes."""
-    size = context.scale.catch_up
-    rates, cpu_us = {}, {}
-    for side, pair in pairs.items():
-        pair.slave.stop()
-        rates[side], cpu_us[side] = _fill_and_follow(context, pair, size)
-    copies = [_socket_copy(context, pairs["mqlake"].store / "commitlog", size) for _ in range(COPIES)]
-    limit, limit_cpu_us = (statistics.median(each) for each in zip(*copies, strict=True))
-    ratio, of_limit = rates["mqlake"] / rates["java"], rates["mqlake"] / limit
-    return Line(
-        f"catch-up of {size >> 20} MiB",
-        rates["mqlake"],
-        "B/s",
-        rates["java"],
-        ratio=ratio,
-        cpu_us=cpu_us["mqlake"],
-        peer_cpu_us=cpu_us["java"],
-        cpu_ratio=cpu_us["java"] / cpu_us["mqlake"],
-        limit=limit,
-        limit_ratio=of_limit,
-        limit_cpu_us=limit_cpu_us,
-        setting=f"CPU of the slave for {MESSAGE} bytes, queues and index included",
-        target=f">= {CATCH_UP_RATIO_MIN:g} of Java, >= {COPY_RATIO_MIN:g} of a socket copy",
-        met=ratio >= CATCH_UP_RATIO_MIN and of_limit >= COPY_RATIO_MIN,
-    )
-
-
-def _fill_and_follow(context: Context, pair: Pair, size: int) -> tuple[float, float]:
-    """Bytes a second, and µs of the slave's processor time for a message, its start included."""
-    context.progress.say(f"{pair.name}: {size >> 20} MiB while the slave is away")
-    pair.wait_for_nobody()
-    start = end = ha_status(pair.master.address).master_commit_log_max_offset
-    while end - start < size:
-        count = max(min((size - (end - start)) // MESSAGE, 100_000) // BATCH * BATCH, 4 * BATCH)
-        pair.send(count, batch=BATCH, in_flight=8)
-        end = ha_status(pair.master.address).master_commit_log_max_offset
-    context.progress.say(f"{pair.name}: the slave comes back")
-    context.touch_pages(size)
-    pair.slave.start()
-    samples: list[tuple[float, int]] = []
-
-    def acknowledged() -> int:
-        slaves = ha_status(pair.master.address).ha_connection_info
-        return max((each.slave_ack_offset for each in slaves), default=0)
-
-    _watch(acknowledged, start, end, samples)
-    (first, had), (last, has) = samples[0], samples[-1]
-    cpu_seconds = pair.slave.cpu_seconds()
-    return (has - had) / max(last - first, 1e-6), cpu_seconds / (has - had) * MESSAGE * 1e6
-
-
-def _watch(offset: Callable[[], int], start: int, end: int, samples: list[tuple[float, int]]) -> None:
-    """(time, offset) from the slave's first report to its last."""
-    while True:
-        found = offset()
-        if found >= start or samples:
-            samples.append((time.perf_counter(), found))
-        elif found:
-            samples.append((time.perf_counter(), start))
-        if found >= end:
-            return
-        time.sleep(WATCH_S)
-
-
-def _socket_copy(context: Context, directory: Path, size: int) -> tuple[float, float]:
-    """Bytes a second of the files through a socket onto the disk, as two plain programs do it, and the µs of processor
-    time that the one takes that writes them, for a message."""
-    context.progress.say("a plain socket copy")
-    context.touch_pages(size)
-    target = context.directory / "socket-copy"
-    files = sorted(directory.iterdir())
-    total = 0
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        pid = os.fork()
-        if pid == 0:
-            with socket.create_connection(server.getsockname()) as out:
-                left = size
-                for path in files:
-                    with path.open("rb") as file:
-                        while left and (
-                            sent := os.sendfile(out.fileno(), file.fileno(), None, min(left, 1 << 20))
-                        ):
-                            left -= sent
-            os._exit(0)
-        connection, _ = server.accept()
-        buffer = bytearray(1 << 20)
-        began, cpu = time.perf_counter(), time.thread_time()
-        with connection, target.open("wb") as file:
-            while got := connection.recv_into(buffer):
-                file.write(memoryview(buffer)[:got])
-                total += got
-        seconds, cpu = time.perf_counter() - began, time.thread_time() - cpu
-    os.waitpid(pid, 0)
-    target.unlink()
-    return total / seconds, cpu / total * MESSAGE * 1e6
 
 
 def _median_us(rounds: list[Round]) -> float:

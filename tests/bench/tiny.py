@@ -46,6 +46,7 @@ TINY = dataclasses.replace(
     timers=256,
     broker_log_file=4 * MIB,
     catch_up=MIB,
+    catch_up_rounds=1,
     metaq_puts=256,
     metaq_drained=MIB,
     metaq_size=4 * MIB,

@@ -247,16 +247,21 @@ class _LoopWaiter:
 
 
 def wake_all(waiters: list[Callable[[], None]]) -> None:
-    """Calls every waiter; those that sit on an event loop are woken with one hand-over per loop."""
+    """Calls every waiter; those that sit on an event loop are woken with one hand-over per loop, which takes no system
+    call on the loop's own thread: there slaves' reports finish the puts of a SYNC_MASTER."""
     per_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], object]]] = {}
     for waiter in waiters:
         if isinstance(waiter, _LoopWaiter):
             per_loop.setdefault(waiter.loop, []).append(waiter.callback)
         else:
             waiter()
+    own_loop = asyncio._get_running_loop() if per_loop else None
     for loop, callbacks in per_loop.items():
         try:
-            loop.call_soon_threadsafe(_call_all, callbacks)
+            if loop is own_loop:
+                loop.call_soon(_call_all, callbacks)
+            else:
+                loop.call_soon_threadsafe(_call_all, callbacks)
         except RuntimeError:  # the loop was closed: nobody is left to hear the answer
             continue
 

@@ -137,10 +137,9 @@ class HAClientService:
         client, clock = self.client, self._clock
         buffer = bytearray(READ_BYTES)
         view = memoryview(buffer)
-        load_for(self.lacking() // RECORD_BYTES)
         client.connected(clock())
         last_data = clock()
-        said = False
+        said = is_far = False
         size = READ_BYTES
         try:
             while not self._stopped:
@@ -148,8 +147,13 @@ class HAClientService:
                     _send(sock, output)
                 if client.closed_because:
                     return client.closed_because
-                if size < GATHERED_BYTES and not self.is_awaited() and self.lacking() < FAR_BYTES:
+                # where the master's log ends may become known long after the connection has begun
+                if (lacking := self.lacking()) >= FAR_BYTES:
+                    if not is_far:
+                        load_for(lacking // RECORD_BYTES)
+                elif size < GATHERED_BYTES and not self.is_awaited():
                     time.sleep(GATHER_S)
+                is_far = lacking >= FAR_BYTES
                 if self.master_address != self._connected_to and clock() - last_data > IDLE_S:
                     return f"the master is at {self.master_address} now"
                 wait_s = min(max(client.next_time() - clock(), 0.001), 1.0)
