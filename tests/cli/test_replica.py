@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -97,6 +98,7 @@ def test_it_catches_up_is_resumed_and_follows(tmp_path: Path, master: Master) ->
         following.wait()
         shown = here("replica", "status", "--store", replica)
         assert shown.exit_code == 1 and "not running" in shown.stdout
+        assert re.search(r"queues and index +up to [\d,]+ \(lag ", shown.stdout)
         master.send(50, 400)
         again = mqlake("replica", "--of", master.address, "--store", replica, "--once", "--bandwidth", "50m")
         assert again.returncode == 0, again.stderr
@@ -105,6 +107,15 @@ def test_it_catches_up_is_resumed_and_follows(tmp_path: Path, master: Master) ->
         following.kill()
         following.wait()
         following.stdout.close()
+
+
+def test_a_replica_of_another_master_is_left_as_it_is(tmp_path: Path, master: Master) -> None:
+    """Its topics and queues would be replaced before the logs are compared."""
+    (tmp_path / "replica.json").write_text('{"master": "Berlin/orders"}')
+    refused = here("replica", "--of", master.address, "--store", tmp_path)
+    assert refused.exit_code == 2 and "is a replica of Berlin/orders" in refused.stderr
+    assert "is DefaultCluster/broker-0" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["replica.json"]
 
 
 def test_from_now_begins_with_the_newest_file(tmp_path: Path, master: Master) -> None:
@@ -164,7 +175,7 @@ def test_queues_that_cannot_be_written_are_trouble(tmp_path: Path, master: Maste
     )
     try:
         assert limited.stderr is not None
-        said = "writing a consume queue failed: [Errno 27] File too large: "
+        said = "writing the index failed: [Errno 27] File too large: "
         line = next(line for line in iter(limited.stderr.readline, "") if line.startswith(said))
         assert str(replica / "index") in line
         assert status(replica)["trouble"] == "disk"

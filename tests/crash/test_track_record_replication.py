@@ -91,7 +91,7 @@ def fill(master: Node, count: int) -> None:
 class TestReportBeyondTheEnd:
     """#1155 #3015: a report of more than the master has acknowledges puts that no slave has."""
 
-    SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "slaveTimeout": 500}  # noqa: RUF012
+    SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "slaveTimeout": 2000}  # noqa: RUF012
 
     def test_java(self, java_store: JavaStore, tmp_path: Path) -> None:
         with java_master(java_store, tmp_path, **self.SYNC) as (java, port):
@@ -156,7 +156,7 @@ class TestOtherBytesInTheSamePlace:
     acknowledges puts. The slave of this test reports, as RocketMQ's does, where its own log ends."""
 
     def test_java(self, java_store: JavaStore, tmp_path: Path) -> None:
-        sync = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "slaveTimeout": 500}
+        sync = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "slaveTimeout": 2000}
         with java_master(java_store, tmp_path, **sync) as (java, port):
             stored = java.put(filled(3))
             end = stored[-1]["wroteOffset"] + stored[-1]["wroteBytes"]
@@ -170,7 +170,7 @@ class TestOtherBytesInTheSamePlace:
             assert results[-1]["status"] == "PUT_OK"
 
     def test_mqlake_master(self, tmp_path: Path) -> None:
-        sync = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "totalReplicas": 2, "slaveTimeout": 500}
+        sync = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "totalReplicas": 2, "slaveTimeout": 2000}
         with mqlake_master(tmp_path, **sync) as master:
             master.store.put_message(MessageExtBrokerInner("T", bytes(BODY)))
             # in the range of the log, and still not a word for what is before it

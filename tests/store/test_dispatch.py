@@ -25,6 +25,8 @@ FILE_SIZE = 4096
 class Dispatcher:
     """Notes what it is given; fails while `error` is set."""
 
+    makes = "what it is told"
+
     def __init__(self) -> None:
         self.offsets: list[int] = []
         self.error: OSError | None = None
@@ -147,7 +149,7 @@ def test_a_disk_that_refuses_is_tried_again_and_stops_the_writers_meanwhile(benc
     assert bench.dispatcher.failed.wait(PATIENCE_S)
     bench.wait_for(lambda: bench.flags.is_logics_queue_error)
     assert bench.flags.flag_bits
-    assert bench.flags.reasons() == ["writing a consume queue failed: [Errno 28] No space left on device"]
+    assert bench.flags.reasons() == ["writing what it is told failed: [Errno 28] No space left on device"]
     bench.dispatcher.error = None
     assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert not bench.flags.flag_bits

@@ -67,7 +67,8 @@ class TestFuture:
         wake_all(future.finish(PutMessageStatus.PUT_OK))
         assert called == [1]
 
-    def test_a_loop_gets_one_hand_over_for_all(self) -> None:
+    @pytest.mark.parametrize("on_the_loop", [False, True])
+    def test_a_loop_gets_one_hand_over_for_all(self, on_the_loop: bool) -> None:
         async def scene() -> list[str]:
             loop = asyncio.get_running_loop()
             futures, called = [waiting() for _ in range(3)], []
@@ -78,8 +79,15 @@ class TestFuture:
             hand_overs = []
             over = loop.call_soon_threadsafe
             loop.call_soon_threadsafe = lambda *args: hand_overs.append(args) or over(*args)  # type: ignore
-            wake_all([waiter for future in futures for waiter in future.finish(PutMessageStatus.PUT_OK)])
-            assert len(hand_overs) == 1
+            waiters = [waiter for future in futures for waiter in future.finish(PutMessageStatus.PUT_OK)]
+            if on_the_loop:
+                wake_all(waiters)
+            else:
+                other = threading.Thread(target=wake_all, args=(waiters,))
+                other.start()
+                other.join()
+            assert called == []
+            assert len(hand_overs) == (0 if on_the_loop else 1)
             assert await asyncio.gather(*tasks) == [PutMessageStatus.PUT_OK] * 3
             futures[0].add_loop_callback(loop, lambda: called.append("at once"))
             return called

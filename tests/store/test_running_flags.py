@@ -28,6 +28,12 @@ def test_each_bit_stops_writes(make, bit, reason):
     assert flags.reasons() == [f"{reason}: because"]
 
 
+def test_what_cannot_be_written_is_named() -> None:
+    flags = RunningFlags()
+    flags.make_logics_queue_error("no space", "the index")
+    assert flags.reasons() == ["writing the index failed: no space"]
+
+
 def test_each_reason_goes_by_itself():
     flags = RunningFlags()
     flags.make_disk_full()

@@ -25,7 +25,14 @@ from mqlake.base.names import camel_case
 from mqlake.base.net import format_address, parse_address
 from mqlake.broker.config import read_settings
 from mqlake.broker.controller import BrokerController
-from mqlake.errors import ConfigError, FormatError, MqlakeError, ResponseError
+from mqlake.errors import (
+    ConfigError,
+    FormatError,
+    MqlakeError,
+    RemotingError,
+    RemotingTimeoutError,
+    ResponseError,
+)
 from mqlake.remoting.bodies.topic import KVTable
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
@@ -79,6 +86,8 @@ async def ask_master(client: RemotingClient, address: str) -> MasterFacts:
             int(info["commitLogMinOffset"]),
             int(info["commitLogMaxOffset"]),
         )
+    except RemotingTimeoutError as error:
+        raise RemotingError(f"{error}: is it the address of a RocketMQ broker?") from error
     except (FormatError, KeyError, ValueError, ResponseError) as error:
         raise ConfigError(f"{address} is no RocketMQ broker that can be followed: {error}") from error
 
@@ -140,6 +149,14 @@ def read_status(directory: str) -> dict[str, Any]:
     return {**found, "running": _runs(int(found.get("pid", 0)))}
 
 
+def _known_master(directory: str) -> str:
+    """Cluster and name of the master that the replica in `directory` has followed; empty: not known."""
+    try:
+        return str(read_status(directory).get("master", ""))
+    except ConfigError:
+        return ""
+
+
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -161,7 +178,13 @@ class ReadReplica:
         from_now: bool = False,
         bandwidth: int = 0,
     ) -> None:
-        """ConfigError for a store of other file sizes, or settings that cannot be used."""
+        """ConfigError for a store of other file sizes, a replica of another master, or settings that cannot be used."""
+        name = f"{master.cluster}/{master.name}"
+        if (known := _known_master(directory)) not in ("", name):
+            raise ConfigError(
+                f"{directory} is a replica of {known}, and the master at {master.address} is {name}: use another "
+                f"directory for that one. If the broker has a new name, delete {os.path.join(directory, STATUS_FILE)}"
+            )
         found = detect_settings(directory).get("mappedFileSizeCommitLog", master.file_size)
         if found != master.file_size:
             raise ConfigError(
@@ -191,7 +214,7 @@ class ReadReplica:
         self.master = master
         self.directory = directory
         self.controller = BrokerController(config, dataclasses.replace(store_config, ha_listen_port=0))
-        self.status = ReplicaStatus(master.address, master.ha_address, f"{master.cluster}/{master.name}")
+        self.status = ReplicaStatus(master.address, master.ha_address, name)
         replication = self.controller.replication
         replication.set_master(master.address, None)
         if from_now:

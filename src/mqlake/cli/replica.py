@@ -151,7 +151,7 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
 
 
 def _fields(found: dict[str, Any]) -> list[tuple[str, object]]:
-    lag = int(found["lagBytes"])
+    lag, dispatched = int(found["lagBytes"]), int(found["dispatchedOffset"])
     state = str(found["state"]) if found["running"] else "not running"
     fields: list[tuple[str, object]] = [
         ("master", f"{found['master']} at {found['of']}"),
@@ -163,7 +163,7 @@ def _fields(found: dict[str, Any]) -> list[tuple[str, object]]:
         *fields,
         ("lag", "unknown" if lag < 0 else size_text(lag)),
         ("log", f"offsets {found['minOffset']:,} to {found['maxOffset']:,}"),
-        ("queues and index", f"up to {found['dispatchedOffset']:,}"),
+        ("queues and index", f"up to {dispatched:,} (lag {size_text(found['maxOffset'] - dispatched)})"),
         ("received", f"{size_text(found['bytesPerSecond'])}/s"),
         ("looked at", time_text(int(found["updatedAt"]))),
     ]

@@ -57,7 +57,10 @@ MessageArrivingListener = Callable[[Arrival], None]
 
 
 class CommitLogDispatcher(Protocol):
-    """Something derived from the log. dispatch() must do nothing for records it has had; OSError to be tried again."""
+    """Something derived from the log. dispatch() must do nothing for records it has had; OSError to be tried again.
+    `makes`: what it writes, in words."""
+
+    makes: str
 
     def dispatch(self, scan: Scan, columns: DispatchColumns) -> None: ...
 
@@ -210,12 +213,19 @@ class ReputMessageService:
     def _dispatch(self, chunk: LogChunk) -> bool:
         """Dispatches, again and again while the disk refuses: nothing is lost, the log has it all."""
         delay = RETRY_FIRST_S
+        columns = columns_of(chunk, self._delay_levels)
         while True:
+            what = ""
             try:
-                dispatch_chunk(chunk, self._dispatchers, self._delay_levels)
+                for dispatcher in self._dispatchers:
+                    what = dispatcher.makes
+                    dispatcher.dispatch(chunk.scan, columns)
             except OSError as error:
-                if self._running_flags.make_logics_queue_error(str(error)):
-                    logger.error("dispatch failed, the store takes no messages until it works: %s", error)
+                if self._running_flags.make_logics_queue_error(str(error), what):
+                    until = (
+                        "is tried again" if self._is_slave() else "the store takes no messages until it works"
+                    )
+                    logger.error("dispatch failed, %s: %s", until, error)
                 with self._progress:
                     self._refusals += 1
                     self._progress.notify_all()

@@ -117,6 +117,25 @@ def test_far_behind_it_waits_for_compiled_code_whenever_that_is_found(
     assert loaded_for == [5 << 10, 3 << 10]
 
 
+def test_it_connects_when_it_may(tmp_path: Path) -> None:
+    may, asked = False, threading.Event()
+
+    def may_connect() -> bool:
+        asked.set()
+        return may
+
+    with node(tmp_path / "m") as master, node(tmp_path / "s", brokerRole="SLAVE") as slave:
+        master.store.put_message(message(0))
+        client = slave.follow("")
+        client.may_connect = may_connect
+        client.set_master_address(master.address)
+        assert asked.wait(PATIENCE_S)
+        assert not master.ha.statuses()
+        may = True
+        client.retry_now()
+        wait_equal(master, slave)
+
+
 def test_a_port_that_speaks_something_else_changes_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, node(tmp_path / "s", brokerRole="SLAVE") as slave:
         client = slave.follow(f"127.0.0.1:{server.getsockname()[1]}")

@@ -76,6 +76,8 @@ class Replication:
         self._master_max: int | None = None
         self._master_waits = True
         """False if the master said that it waits for no slave."""
+        self._was_asked = False
+        """The master has answered where its log ends, or has not in time."""
         self._begins_at: int | None = None
         self.asked_at = 0.0
         """When the master last said where its log begins and ends; monotonic, 0: never."""
@@ -98,6 +100,8 @@ class Replication:
         self.ha_client_service = HAClientService(self.ha_client)
         self.ha_client_service.is_awaited = lambda: self._master_waits
         self.ha_client_service.lacking = self._lacking
+        # how much it lacks says whether compiled code is worth waiting for
+        self.ha_client_service.may_connect = lambda: self._was_asked or not self.slave_synchronize.master_addr
         self.ha_client_service.set_master_address(config.ha_master_address)
         self._registration.on_answers = self._learn_master
 
@@ -173,6 +177,7 @@ class Replication:
             logger.info("the master is at %s", master_addr)
             self.slave_synchronize.master_addr = master_addr
             self._master_max = None
+            self._was_asked = False
             self._tick.set()
         if ha_address and not config.ha_master_address:
             service.set_master_address(ha_address)
@@ -197,6 +202,9 @@ class Replication:
         while True:
             try:
                 await self._ask_range()
+                if not self._was_asked and self.ha_client_service is not None:
+                    self._was_asked = True
+                    self.ha_client_service.retry_now()
                 if self._is_its_slave:
                     await self.slave_synchronize.sync_timer_check_point()
                 is_lost = self.ha_client is not None and self.ha_client.trouble is Trouble.UNREACHABLE

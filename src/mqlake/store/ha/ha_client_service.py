@@ -58,6 +58,8 @@ class HAClientService:
         """False if no put of the master waits for reports."""
         self.lacking: Callable[[], int] = lambda: 0
         """Bytes between this log's end and the master's, as far as they are known."""
+        self.may_connect: Callable[[], bool] = lambda: True
+        """False while the master is being asked where its log ends; retry_now() follows the answer."""
         self._retry_s = retry_s
         self._clock = clock
         self._on_lost = on_lost
@@ -96,7 +98,7 @@ class HAClientService:
         never_load_here()  # puts of the master wait for reports
         while not self._stopped:
             address = self.master_address
-            if not address or not self.client.may_connect:
+            if not (address and self.client.may_connect and self.may_connect()):
                 self._wake.wait(self._retry_s)
                 self._wake.clear()
                 continue
@@ -143,17 +145,16 @@ class HAClientService:
         size = READ_BYTES
         try:
             while not self._stopped:
+                # where the master's log ends may become known after the connection has begun
+                was_far, is_far = is_far, (lacking := self.lacking()) >= FAR_BYTES
+                if is_far and not was_far:
+                    load_for(lacking // RECORD_BYTES)
                 if output := client.take_output():
                     _send(sock, output)
                 if client.closed_because:
                     return client.closed_because
-                # where the master's log ends may become known long after the connection has begun
-                if (lacking := self.lacking()) >= FAR_BYTES:
-                    if not is_far:
-                        load_for(lacking // RECORD_BYTES)
-                elif size < GATHERED_BYTES and not self.is_awaited():
+                if not is_far and size < GATHERED_BYTES and not self.is_awaited():
                     time.sleep(GATHER_S)
-                is_far = lacking >= FAR_BYTES
                 if self.master_address != self._connected_to and clock() - last_data > IDLE_S:
                     return f"the master is at {self.master_address} now"
                 wait_s = min(max(client.next_time() - clock(), 0.001), 1.0)

@@ -51,6 +51,8 @@ class IndexService:
     """The files under index/. `rebuild_from` (set by `load`) is the physical offset from which records must be
     dispatched again, None when nothing is missing. `clock` gives the local time, which new files are named by."""
 
+    makes = "the index"
+
     def __init__(
         self,
         config: MessageStoreConfig,

@@ -58,6 +58,8 @@ class ConsumeQueueStore:
     it up under its lock. `logics_msg_timestamp` is the store time (ms) of the newest record dispatched.
     """
 
+    makes = "a consume queue"
+
     def __init__(
         self,
         config: MessageStoreConfig,
