@@ -18,6 +18,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from tests.waiting import PATIENCE_S
 
 from bench.context import Context
 from bench.measure import Line
+from bench.pages import MADV_POPULATE_WRITE
 from bench.replication import MESSAGE, Pair, started
 from bench.sockets import BATCH
 from mqlake.remoting.bodies.admin import HARuntimeInfo
@@ -35,7 +37,6 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
-from mqlake.store.files.mapped_file import MADV_POPULATE_WRITE
 
 CATCH_UP_RATIO_MIN = 3.0
 COPY_RATIO_MIN = 0.5
@@ -54,12 +55,14 @@ IDLE_AFTER_S = 10.0
 
 
 class Held:
-    """Touched memory, given back as `came` bytes need it."""
+    """Touched pages of files in `directory`, as bench.pages touches them, given back as `came` bytes need them."""
 
-    def __init__(self, size: int) -> None:
-        self._pieces = []
+    def __init__(self, directory: Path, size: int) -> None:
+        self._pieces: list[mmap.mmap] = []
         for _ in range(int(size * BESIDE + min(size, AHEAD)) // PIECE):
-            piece = mmap.mmap(-1, PIECE)
+            with tempfile.TemporaryFile(dir=directory) as file:
+                os.posix_fallocate(file.fileno(), 0, PIECE)
+                piece = mmap.mmap(file.fileno(), PIECE)
             piece.madvise(MADV_POPULATE_WRITE)
             self._pieces.append(piece)
         self._given = 0
@@ -150,7 +153,7 @@ class Away:
         shutil.rmtree(slave.store)
         _copy(self._kept, slave.store)
         os.sync()  # a round's disk writes are its own
-        with Held(self._end - self._start) as held:
+        with Held(self._context.directory, self._end - self._start) as held:
             slave.start()
             first, last = run(_watch_slave(address, slave.cpu_seconds, self._start, self._end, held))
         size = last.offset - first.offset
@@ -210,7 +213,7 @@ def _socket_copy(context: Context, directory: Path, start: int, end: int) -> tup
     target = context.directory / "socket-copy"
     came, cpu_seconds = [0], [0.0]
     os.sync()
-    with Held(end - start) as held, socket.create_server(("127.0.0.1", 0)) as server:
+    with Held(context.directory, end - start) as held, socket.create_server(("127.0.0.1", 0)) as server:
         pid = os.fork()
         if pid == 0:
             _send_files(directory, start, end, server.getsockname())
