@@ -88,6 +88,7 @@ PREPARED_OFFSET_POSITION_V4 = 76
 _BORN_V6 = MessageSysFlag.BORNHOST_V6_FLAG
 _STORE_V6 = MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
 HOST_FLAGS = _BORN_V6 | _STORE_V6
+_FLAGS_OF_LENGTHS = {(8, 8): 0, (20, 8): _BORN_V6, (8, 20): _STORE_V6, (20, 20): HOST_FLAGS}
 
 
 def _head(born_host_length: int, store_host_length: int) -> Struct:
@@ -191,7 +192,7 @@ def encode_record(
         flag,
         queue_offset,
         physical_offset,
-        sys_flag & ~HOST_FLAGS | _host_flags(born_host, store_host),
+        with_host_flags(sys_flag, born_host, store_host),
         born_timestamp,
         born_host,
         store_timestamp,
@@ -252,7 +253,8 @@ def encode_unpublished(
     other bytes with the four zeros after them.
 
     As encode_record(), but `sys_flag` has the right host bits, `topic_field` is the topic with its length, and
-    `properties` end with their separator where a CRC tail follows.
+    `properties` end with their separator where a CRC tail follows. Every single put calls it: the fields in a tuple,
+    which both could share, cost a tenth of what a put takes.
     """
     body_length, properties_length = len(body), len(properties)
     if prop_crc:
@@ -288,11 +290,12 @@ def encode_unpublished(
     return head[:4], b"".join((head[4:], body, topic_field, length, properties, ZERO_SIZE))
 
 
-def _host_flags(born_host: bytes, store_host: bytes) -> int:
-    for host in (born_host, store_host):
-        if len(host) not in (8, 20):
-            raise MessageError(f"a host has 8 or 20 bytes, not {len(host)}")
-    return (_BORN_V6 if len(born_host) == 20 else 0) | (_STORE_V6 if len(store_host) == 20 else 0)
+def with_host_flags(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
+    """SYSFLAG with the bits that hosts of these lengths need. MessageError."""
+    flags = _FLAGS_OF_LENGTHS.get((len(born_host), len(store_host)))
+    if flags is None:
+        raise MessageError(f"hosts have 8 or 20 bytes, not {len(born_host)} and {len(store_host)}")
+    return sys_flag & ~HOST_FLAGS | flags
 
 
 def _crc_tail(record: Buffer) -> bytes:

@@ -41,6 +41,7 @@ from mqlake.formats.columns import (
 from mqlake.formats.record import (
     CRC32_TAIL_LENGTH,
     END_FILE_MIN_BLANK_LENGTH,
+    HOST_FLAGS,
     PROPERTIES_LENGTH_MAX,
     RECORD_SIZE_MIN,
     TOPIC_LENGTH_MAX_V1,
@@ -49,6 +50,7 @@ from mqlake.formats.record import (
     encode_record,
     encode_unpublished,
     topic_field,
+    with_host_flags,
 )
 from mqlake.message import (
     HOST_BYTES,
@@ -94,7 +96,6 @@ RECORD_OVER_BODY_MAX = 64 * 1024
 _WITHOUT_HOSTS_AND_TOPIC = RECORD_SIZE_MIN - 17
 _SPARE = END_FILE_MIN_BLANK_LENGTH
 _TRANSACTION_MASK = 0xC
-_V6_FLAGS = MessageSysFlag.BORNHOST_V6_FLAG | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
 # prepared and rolled-back messages both have this bit; a committed one has an offset in its queue as any other
 _UNCOUNTED = MessageSysFlag.TRANSACTION_PREPARED_TYPE
 _SPECIAL_FLAGS = _UNCOUNTED | MessageSysFlag.INNER_BATCH_FLAG
@@ -195,8 +196,8 @@ class CommitLog:
             properties = properties_to_bytes(msg.properties)
             born_host, store_host = HOST_BYTES[msg.born_host], HOST_BYTES[msg.store_host]
             hosts_length = len(born_host) + len(store_host)
-            if hosts_length != 16 or msg.sys_flag & _V6_FLAGS:
-                msg.sys_flag = _with_host_flags(msg.sys_flag, born_host, store_host)
+            if hosts_length != 16 or msg.sys_flag & HOST_FLAGS:
+                msg.sys_flag = with_host_flags(msg.sys_flag, born_host, store_host)
             fixed = _WITHOUT_HOSTS_AND_TOPIC + hosts_length + len(topic)
             size = fixed + len(body) + len(properties) + self._crc_tail_length
             if size > self._unchecked_max:
@@ -440,7 +441,7 @@ class CommitLog:
         """The batch in one compiled pass, from its encoded body straight into the file. MessageError, FormatError."""
         blob = np.frombuffer(batch.body, dtype=np.uint8)
         born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
-        sys_flag = _with_host_flags(batch.sys_flag, born_host, store_host)
+        sys_flag = with_host_flags(batch.sys_flag, born_host, store_host)
         shared = self._shared_properties(batch)
         appended: AppendedBatch | None = None
         warm_append()  # loading it under the lock would hold up everybody
@@ -590,15 +591,6 @@ def _batch_error(n: int) -> MessageError:
     if n == RECORD_TOO_LARGE:
         return MessageTooLargeError("a message of the batch is larger than maxMessageSize allows")
     return MessageError("the batch is empty" if n == 0 else "the body is not an encoded batch")
-
-
-def _with_host_flags(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
-    sys_flag &= ~_V6_FLAGS
-    if len(born_host) == 20:
-        sys_flag |= MessageSysFlag.BORNHOST_V6_FLAG
-    if len(store_host) == 20:
-        sys_flag |= MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
-    return sys_flag
 
 
 def _size_of_records(
