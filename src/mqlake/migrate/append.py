@@ -39,12 +39,7 @@ def open_target(root: str, settings: Mapping[str, Any]) -> DefaultMessageStore:
     """The store, running; one that exists keeps its file sizes. Raises what opening a store raises."""
     known = {"maxMessageSize": MESSAGE_SIZE_MAX, **detect_settings(root), **settings}
     store = DefaultMessageStore(MessageStoreConfig.from_mapping({**known, "storePathRootDir": root}))
-    try:
-        store.load()
-        store.start()
-    except BaseException:
-        store.shutdown()
-        raise
+    store.load_and_start()
     store.wait_until_dispatched()
     return store
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from typing import Protocol
 
 from mqlake.base.clock import now_ms
 from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.service_thread import ServiceThread
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.running_flags import RunningFlags
 
@@ -287,7 +287,7 @@ class CleanConsumeQueueService:
         return deleted
 
 
-class CleanService:
+class CleanService(ServiceThread):
     """The thread that runs both every cleanResourceInterval, deleting from a minute after its start on."""
 
     def __init__(
@@ -296,23 +296,16 @@ class CleanService:
         commit_log: CleanCommitLogService,
         consume_queue: CleanConsumeQueueService,
     ) -> None:
+        super().__init__()
         self._interval_s = config.clean_resource_interval / 1000
         self._first_after_s = max(FIRST_ROUND_AFTER_MS / 1000, self._interval_s)
         self._commit_log = commit_log
         self._consume_queue = consume_queue
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="CleanService", daemon=True)
 
     def start(self) -> None:
         """Looks at the disk at once, then starts the thread."""
         self._commit_log.check_disk()
-        self._thread.start()
-
-    def shutdown(self) -> None:
-        """Ends the thread and waits for it; also good when it was never started."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().start()
 
     def run_once(self) -> None:
         """One round of both; what fails is logged and tried again in the next round."""
@@ -325,7 +318,7 @@ class CleanService:
     def _run(self) -> None:
         """Between start and the first deletion the disk is watched all the same."""
         deadline = time.monotonic() + self._first_after_s
-        while not self._stopped.wait(self._interval_s):
+        while not self._stops_within(self._interval_s):
             if time.monotonic() >= deadline:
                 self.run_once()
             else:

@@ -19,7 +19,6 @@ import dataclasses
 import logging
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -28,6 +27,7 @@ from typing import TypeVar
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import make_dirs
 from mqlake.base.progress import Progress
+from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import ConfigError
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.broker_stats import BrokerStatsManager
@@ -288,6 +288,21 @@ class DefaultMessageStore(StoreView):
         self._housekeeping.start()
         self._state = "running"
 
+    def load_and_start(
+        self,
+        progress: Progress | None = None,
+        on_recovered: Callable[[RecoveryReport], None] | None = None,
+    ) -> None:
+        """load(), `on_recovered` and start(). Raises what they raise; the store is shut down then."""
+        try:
+            report = self.load(progress)
+            if on_recovered is not None:
+                on_recovered(report)
+            self.start()
+        except BaseException:
+            self.shutdown()
+            raise
+
     def shutdown(self) -> None:
         """Ends cleanly: flushes, dispatches what is left, deletes the abort file when all is well. Idempotent."""
         if self._state == "running":
@@ -463,6 +478,7 @@ class DefaultMessageStore(StoreView):
         return PutMessageFuture(result)
 
     def _put(self, msg: Inner, append: Callable[[Inner], PutMessageResult]) -> PutMessageResult:
+        # what _check_status() asks, without calling it: a fiftieth of the time that a put takes
         if (
             self._state != "running"
             or self.running_flags.flag_bits
@@ -687,27 +703,18 @@ class DefaultMessageStore(StoreView):
         return info
 
 
-class _Housekeeping:
+class _Housekeeping(ServiceThread):
     """FlushConsumeQueueService and the seconds' work: queues, index and checkpoint to the disk, statistics sampled."""
 
     def __init__(self, store: DefaultMessageStore) -> None:
+        super().__init__("FlushConsumeQueueService")
         self._store = store
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="FlushConsumeQueueService", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def shutdown(self) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def _run(self) -> None:
         store, config = self._store, self._store.config
         last_thorough = time.monotonic()
         doubted = False
-        while not self._stopped.wait(config.flush_interval_consume_queue / 1000):
+        while not self._stops_within(config.flush_interval_consume_queue / 1000):
             thorough = time.monotonic() - last_thorough >= config.flush_consume_queue_thorough_interval / 1000
             if not store.running_flags.is_fenced:
                 try:
@@ -756,12 +763,5 @@ def open_store(
         store_path_root_dir=root,
     )
     store = DefaultMessageStore(config)
-    try:
-        report = store.load(progress)
-        if on_recovered is not None:
-            on_recovered(report)
-        store.start()
-    except BaseException:
-        store.shutdown()
-        raise
+    store.load_and_start(progress, on_recovered)
     return store

@@ -131,12 +131,7 @@ def put_back(
 def _open(config: MessageStoreConfig) -> DefaultMessageStore:
     queue_type_of = queue_type_by_files(config)
     store = DefaultMessageStore(config, is_batch_topic=lambda topic: queue_type_of(topic) == BATCH_CQ)
-    try:
-        store.load()
-        store.start()
-    except BaseException:
-        store.shutdown()
-        raise
+    store.load_and_start()
     return store
 
 

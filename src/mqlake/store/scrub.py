@@ -17,13 +17,13 @@ import contextlib
 import logging
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record, decode_record
@@ -51,7 +51,7 @@ _NO_UNIT = MessageSysFlag.TRANSACTION_PREPARED_TYPE  # a bit of ROLLBACK too: su
 Bytes = npt.NDArray[np.uint8]
 
 
-class ScrubService:
+class ScrubService(ServiceThread):
     """`end()` is the physical offset up to which the log is flushed and dispatched, `is_busy()` whether to pause."""
 
     def __init__(
@@ -65,6 +65,7 @@ class ScrubService:
         *,
         first_after_s: float = FIRST_AFTER_S,
     ) -> None:
+        super().__init__()
         self._config = config
         self._log = log
         self._consume_queues = consume_queues
@@ -72,8 +73,6 @@ class ScrubService:
         self._end = end
         self._is_busy = is_busy
         self._first_after_s = first_after_s
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ScrubService", daemon=True)
         self.rounds = 0
         """Ended since the start."""
         self.offset = -1
@@ -81,16 +80,6 @@ class ScrubService:
         self.last_round_at = 0.0
         """When the last one ended, in seconds since 1970; 0 before."""
         self._found = 0
-
-    # --- life
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def shutdown(self) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def runtime_info(self) -> dict[str, str]:
         return {
@@ -102,7 +91,7 @@ class ScrubService:
 
     def _run(self) -> None:
         wait_s, first = self._first_after_s, True
-        while not self._stopped.wait(wait_s):
+        while not self._stops_within(wait_s):
             wait_s = LOOK_AGAIN_S
             if not self._config.scrub_bytes_per_second:
                 continue
@@ -137,10 +126,10 @@ class ScrubService:
     def _pause(self, size: int) -> bool:
         """Waits as long as so many bytes may take; whether the service was shut down meanwhile."""
         rate = self._config.scrub_bytes_per_second
-        if self._stopped.wait(size / rate if rate else LOOK_AGAIN_S):
+        if self._stops_within(size / rate if rate else LOOK_AGAIN_S):
             return True
         while self._is_busy() or not self._config.scrub_bytes_per_second:
-            if self._stopped.wait(LOOK_AGAIN_S):
+            if self._stops_within(LOOK_AGAIN_S):
                 return True
         return False
 

@@ -12,8 +12,8 @@ few MiB ahead. Where the kernel does not know that advice nothing is lost but th
 from __future__ import annotations
 
 import logging
-import threading
 
+from mqlake.base.service_thread import ServiceThread
 from mqlake.store.files.mapped_file import MappedFile
 
 logger = logging.getLogger(__name__)
@@ -22,29 +22,18 @@ AHEAD = 4 << 20
 STEP = 1 << 20
 
 
-class PrefaultService:
+class PrefaultService(ServiceThread):
     """One thread. wake(file) is called by the writer, at most once until the service has answered."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._file: MappedFile | None = None
-        self._wake = threading.Event()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="PrefaultService", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def wake(self, mapped_file: MappedFile) -> None:
         """The writer has come to `wake_position` of its file."""
         mapped_file.wake_position = mapped_file.file_size
         self._file = mapped_file
         self._wake.set()
-
-    def shutdown(self) -> None:
-        self._stopped = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def _run(self) -> None:
         while True:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable
 
 from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.base.net import parse_address
+from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import MqlakeError
 from mqlake.formats.columns import load_for, never_load_here
 from mqlake.store.ha.ha_client import RETRY_S, HAClient
@@ -39,7 +39,7 @@ IDLE_S = 1.0
 """An old master that has sent nothing for so long is left when the name servers name another one."""
 
 
-class HAClientService:
+class HAClientService(ServiceThread):
     """Runs `client`. `bandwidth`: bytes a second, 0 without limit; `on_lost()` is called after each connection."""
 
     def __init__(
@@ -51,6 +51,7 @@ class HAClientService:
         clock: Clock = time.monotonic,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__("HAClient")
         self.client = client
         self.bandwidth = bandwidth
         self.master_address = ""
@@ -63,15 +64,9 @@ class HAClientService:
         self._retry_s = retry_s
         self._clock = clock
         self._on_lost = on_lost
-        self._wake = threading.Event()
-        self._stopped = False
         self._sock: socket.socket | None = None
         self._connected_to = ""
         self._trouble = LastingTrouble(logger, logging.WARNING)
-        self._thread = threading.Thread(target=self._run, name="HAClient", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def set_master_address(self, address: str) -> None:
         """host:port of the master's haListenPort, from now on; a connection that is in use is finished first."""
@@ -90,8 +85,7 @@ class HAClientService:
         if (sock := self._sock) is not None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        if self._thread.is_alive():
-            self._thread.join()
+        super().shutdown()
         self.client.shutdown()
 
     def _run(self) -> None:

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from mqlake.base.service_thread import ServiceThread
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import PutMessageFuture, PutMessageStatus, wake_all
@@ -28,33 +29,7 @@ OnFlushed = Callable[[], None]
 OnError = Callable[[OSError], None]
 
 
-class _Service:
-    """A named daemon thread with a wake-up; `_run` returns when `_stopped` is set."""
-
-    def __init__(self) -> None:
-        self._stopped = False
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wakeup(self) -> None:
-        if not self._wake.is_set():  # set() takes a lock, and every put comes here
-            self._wake.set()
-
-    def shutdown(self) -> None:
-        """Stops after the round in flight; the caller flushes what is left."""
-        self._stopped = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        raise NotImplementedError
-
-
-class GroupCommitService(_Service):
+class GroupCommitService(ServiceThread):
     """SYNC_FLUSH. put_request() hands in a future; it is finished when its bytes are on the disk.
 
     A flush that hangs does not hold its waiters: a watcher answers FLUSH_DISK_TIMEOUT at their deadline.
@@ -161,7 +136,7 @@ class GroupCommitService(_Service):
                 self._answer(late, PutMessageStatus.FLUSH_DISK_TIMEOUT, f"no flush within {timeout} ms")
 
 
-class _IntervalService(_Service):
+class _IntervalService(ServiceThread):
     """Rounds at an interval: those of enough pages, and after `thorough_ms` one of all there is."""
 
     interval_ms: int
