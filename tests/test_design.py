@@ -111,3 +111,6 @@ def test_the_ten_questions_name_files_that_are_there() -> None:
         assert paths, line
         for path in paths:
             assert (SOURCE / path).exists(), path
+        known = set().union(*(defined().get(path, set()) for path in paths))
+        names = set(re.findall(r"`([A-Za-z_.]+)`", line)) - set(paths) - {"__init__.py"}
+        assert names <= known, (line, names - known)

@@ -28,7 +28,7 @@
     │   ├── HeaderError             a field of a command's header is missing or of the wrong type
     │   ├── RemotingConnectError    no connection, or it was lost before the answer
     │   ├── RemotingTimeoutError    no answer in time
-    │   ├── RemotingTooMuchError    more requests under way than allowed
+    │   ├── RemotingTooMuchError    more requests in flight than allowed
     │   └── ResponseError           the answer is a response code other than SUCCESS
     ├── FilterExpressionError       a subscription's filter cannot be understood; says where
     ├── ClientError                 a client cannot do what it was asked

@@ -89,7 +89,7 @@ def decode_messages(blob: bytes | bytearray | memoryview) -> list[BatchItem]:
 def unwrap_inner_batch(message: MessageExt) -> list[MessageExt]:
     """The messages inside a stored inner batch; message i has queue offset base + i.
 
-    A message that is none comes back alone. All carry the physical offset of the record that holds them.
+    A message that is no inner batch comes back alone. All carry the physical offset of the record that holds them.
     Raises FormatError subclasses when the body is not a batch.
     """
     if not message.sys_flag & MessageSysFlag.NEED_UNWRAP_FLAG:

@@ -49,7 +49,7 @@ def real_topic(topic: str, group: str, flag: int) -> str:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic whose retry topic for `group` this is; the topic itself if it is none."""
+    """The topic whose retry topic for `group` this is; the topic itself if it is no retry topic."""
     for separator in "_+":
         prefix = f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}"
         if topic.startswith(prefix):

@@ -29,7 +29,7 @@ class RecallHandle(NamedTuple):
 
 
 def decode_recall_handle(handle: str) -> RecallHandle:
-    """MessageError if it is none."""
+    """MessageError if it is no such handle."""
     try:
         raw = base64.b64decode(handle.encode("ascii"), altchars=b"-_", validate=True)
         version, topic, broker_name, timestamp, uniq_key = raw.decode().split(" ", 4)

@@ -1,7 +1,7 @@
 """EpollTransport: a connection's socket, apart from the event loop's own, for who reads many sockets in one step.
 
     epoll, of which the loop sees one descriptor ─▶ its owner ─┬─ reads and answers a connection itself
-                                                              └─ `read`, `write_rest` or `feed` of its transport
+                                                              └─ `read`, `_write_rest` or `feed` of its transport
 
 A Connection that was made by the loop is moved here (`take_over`), and notices nothing: its descriptor is duplicated,
 so that the loop's transport can be closed without its socket. The owner may read and write the socket itself while the

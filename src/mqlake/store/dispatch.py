@@ -128,7 +128,7 @@ class ReputMessageService:
         self.reput_from_offset = offset
 
     def notify(self) -> None:
-        """There may be more to dispatch. Costs nothing while a round is under way."""
+        """There may be more to dispatch. Costs nothing while a round is in flight."""
         if self._sleeping:
             self._wake.set()
 

@@ -6,7 +6,7 @@
 
 Consumers acknowledge each message, and each acknowledgement by itself is a record that goes through the timer. Those of
 one checkpoint that lie in one read go into one. Whatever is not usual (in order, a wrong handle, SYNC_FLUSH, under
-access control a wrong signature) ends the run and goes to AckMessageProcessor as if nobody had looked.
+access control a wrong signature) ends the run and falls through to AckMessageProcessor unchanged.
 """
 
 from __future__ import annotations

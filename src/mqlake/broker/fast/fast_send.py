@@ -608,7 +608,7 @@ class FastSend:
     # --- loading
 
     def _look_whether_to_load(self) -> None:
-        """Called for each send that goes the other way."""
+        """Called for each send that takes the slow path."""
         if self._sends.count(1):
             self.load_soon()
 

@@ -178,7 +178,7 @@ def encode_acknowledgement(acknowledgement: Acknowledgement) -> bytes:
 
 
 def decode_checkpoint(body: bytes | memoryview, broker_name: str, revive_offset: int = 0) -> Checkpoint:
-    """FormatError if it is none; `broker_name` is for one that names no broker, which is its own then.
+    """FormatError if it cannot be read; `broker_name` is for one that names no broker, which is its own then.
 
     Fields that are not known here are ignored."""
     fields = _fields(body)
@@ -206,7 +206,7 @@ def decode_checkpoint(body: bytes | memoryview, broker_name: str, revive_offset:
 
 
 def decode_acknowledgement(body: bytes | memoryview, broker_name: str) -> Acknowledgement:
-    """FormatError if it is none; `broker_name` as for a checkpoint."""
+    """FormatError if it cannot be read; `broker_name` as for a checkpoint."""
     fields = _fields(body)
     offsets = fields.get("aol")
     if offsets is None:

@@ -117,7 +117,7 @@ class TransactionalMessageCheckService:
         )
 
     async def shutdown(self) -> None:
-        """Ends; a round that is under way is not finished, and done again after the next start."""
+        """Ends; a round in flight is not finished; the next start does it again."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -4,7 +4,7 @@
     Spark    the parts of each bucket of queues, and those of the index, in the order of the log to one task each
     task     ConsumeQueueStore.dispatch() of a bucket's queues      ─┐
     task     IndexService.dispatch() of all records                 ─┴▶ rebuild.tmp/new/…
-    driver   the lock, the swap of the directories: store.rebuild
+    driver   the lock, the swap of the directories: store.check.rebuild
 
 Each queue, and the index, gets the same calls in the same order as from one process, so the bytes are the same. A
 log that is not sound from its beginning to its end, or that the queues contradict, is left to that one process, which
@@ -81,7 +81,7 @@ def rebuild(
 ) -> RebuildReport:
     """Rebuilds the store in directory `path`, which driver and executors have to see and no writer may use.
 
-    Raises what store.rebuild.rebuild_store() raises; nothing has changed then.
+    Raises what store.check.rebuild.rebuild_store() raises; nothing has changed then.
     """
     build = functools.partial(_build, spark, dict(settings or {}))
     return rebuild_store(path, settings, trust_log=trust_log, build=build)
@@ -96,7 +96,7 @@ def _build(
     may_end_early: bool,
     progress: Progress | None,
 ) -> RebuildReport | None:
-    """As store.rebuild.build_derived(), by tasks."""
+    """As store.check.rebuild.build_derived(), by tasks."""
     one_process = functools.partial(build_derived, config, directory, batch_topics, may_end_early, progress)
     log = open_log(config)
     try:

@@ -163,7 +163,7 @@ class HAService:
             os.eventfd_write(self._wake_fd, 1)
 
     def notify(self) -> None:
-        """The log has grown. Costs nothing while a round is under way, or without slaves.
+        """The log has grown. Costs nothing while a round is in flight, or without slaves.
 
         Under SYNC_MASTER the caller, whose put waits, sends to slaves that are near the end: that takes less time than
         to wake the thread, which has to be given the interpreter first. An event loop does it once for all the puts of

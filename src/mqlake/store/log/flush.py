@@ -127,7 +127,7 @@ class GroupCommitService(ServiceThread):
             self._flush_under_way.wait()
             if self._stopped:
                 return
-            # looked at often enough for a timeout in seconds, and only while a flush is under way
+            # looked at often enough for a timeout in seconds, and only while a flush is in flight
             time.sleep(min(0.1, self._config.sync_flush_timeout / 1000 / 4))
             now = time.monotonic()
             late = [f for f in [*self._in_flight, *list(self._waiting)] if f.deadline < now]
