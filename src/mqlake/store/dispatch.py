@@ -18,12 +18,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-import numpy as np
-
-from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns, never_load_here
+from mqlake.formats.columns import (
+    DispatchColumns,
+    Scan,
+    ScanStop,
+    arrivals_by_queue,
+    dispatch_columns,
+    never_load_here,
+)
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import LogChunk, LogReader
-from mqlake.store.queues.by_queue import order_by_queue
 from mqlake.store.running_flags import RunningFlags
 
 logger = logging.getLogger(__name__)
@@ -269,15 +273,6 @@ def _few_arrivals(scan: Scan) -> Iterator[Arrival]:
 
 def _arrivals(scan: Scan) -> Iterator[Arrival]:
     """The arrivals of a scan's records, by queue."""
-    rows, first = order_by_queue(scan.topic_id, scan.queue_id)
-    begins = first if isinstance(rows, slice) else rows[first]
-    for topic, queue_id, next_offset, count, size in zip(
-        scan.topic_id[begins].tolist(),
-        scan.queue_id[begins].tolist(),
-        (np.maximum.reduceat(scan.queue_offset[rows], first) + 1).tolist(),
-        np.diff(first, append=len(scan)).tolist(),
-        np.add.reduceat(scan.size[rows], first, dtype=np.int64).tolist(),
-        strict=True,
-    ):
+    for topic, queue_id, next_offset, count, size in arrivals_by_queue(scan):
         name = scan.topics[topic].decode("utf-8", "replace")
         yield Arrival(name, queue_id & 0xFFFFFFFF, next_offset, count, size)

@@ -446,8 +446,9 @@ class DefaultMessageStore(StoreView):
         appended = self.commit_log.put_many(queues, write)
         if appended is None:
             return None
-        elapsed = (time.monotonic_ns() - begin) // 1_000_000
         written, put = appended.written, self.store_stats_service.put
+        elapsed_ns = time.monotonic_ns() - begin if written.longest_ns is None else written.longest_ns
+        elapsed = elapsed_ns // 1_000_000
         for (topic, _), count, size, puts in zip(
             queues, written.queue_counts, written.queue_bytes, written.queue_puts, strict=True
         ):

@@ -38,7 +38,8 @@ def lease_of(controller: BrokerController) -> Lease:
 
 def test_lone_sends_share_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, with what others put in between; a lease goes on as long as they come."""
-    monkeypatch.setattr(leases, "LEASE_NS", 900_000_000)
+    for name in ("LEASE_NS", "LINGER_NS"):
+        monkeypatch.setattr(leases, name, 900_000_000)
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         stored: list[int] = []
@@ -57,7 +58,8 @@ def test_lone_sends_share_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_more_rounds_than_one_in_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a client waits for each answer and nobody wants anything else, the event loop does not see its sends."""
-    monkeypatch.setattr(leases, "LEASE_NS", 900_000_000)
+    for name in ("LEASE_NS", "LINGER_NS"):
+        monkeypatch.setattr(leases, name, 900_000_000)
     frames = [send(b"%d" % number, opaque=number, queue_id=number % 3) for number in range(200)]
 
     def client(port: int) -> None:

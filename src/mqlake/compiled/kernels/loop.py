@@ -49,9 +49,10 @@ from mqlake.compiled.kernels.loop_layout import (
     LATENCIES_AT,
     LATENCY_SIZE,
     LEASE_AT,
-    LINGERS,
+    LINGERS_NS,
     LOG_AT,
     LOG_SIZE,
+    LONGEST_NS,
     MODE,
     NANOSECONDS,
     OFFSET,
@@ -408,7 +409,7 @@ def serve(
     known = lease[KNOWN]
     for row in (QUEUE_MESSAGES, QUEUE_BYTES, QUEUE_PUTS):
         columns[row, :known] = 0
-    lease[ROUNDS] = 0
+    lease[ROUNDS] = lease[LONGEST_NS] = 0
     began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
     stops = True
     while True:
@@ -434,14 +435,18 @@ def serve(
             if done > 0:
                 left += answer(rows, done, loop_numbers, numbers, send_octets)
         now = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
-        count_latencies(columns, done, now - began, latencies)
-        if left > 0 or done < count or now >= lease[ENDS_NS] or common[STOPS] != 0:
+        elapsed = now - began
+        count_latencies(columns, done, elapsed, latencies)
+        if done > 0:
+            lease[LONGEST_NS] = max(lease[LONGEST_NS], elapsed)
+        is_over = now >= lease[ENDS_NS] or elapsed >= SLOW_NS
+        if left > 0 or done < count or is_over or common[STOPS] != 0:
             break
-        if lease[LINGERS] == 0:
+        if lease[LINGERS_NS] == 0:
             if rows < 2:  # after one alone there is hardly ever another
                 stops = False
                 break
-        elif rows < 2 and not wait(epoll, lease[ENDS_NS] - now, loop_numbers):
+        elif rows < 2 and not wait(epoll, min(lease[ENDS_NS] - now, lease[LINGERS_NS]), loop_numbers):
             break  # after more than one there mostly is another, which `receive` sees for half the price
         began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
     count_queues(loop_numbers, numbers, common)

@@ -43,10 +43,12 @@ __all__ = [
     "AppendedBatch",
     "DispatchColumns",
     "Followed",
+    "QueueUnits",
     "Scan",
     "ScanStop",
     "Walk",
     "append_batch",
+    "arrivals_by_queue",
     "as_input",
     "dispatch_columns",
     "find_record",
@@ -59,6 +61,7 @@ __all__ = [
     "load_for",
     "never_load_here",
     "scan_records",
+    "units_by_queue",
     "walk_records",
     "warm_append",
     "whole_records",
@@ -129,10 +132,20 @@ def _load_aside() -> None:
         follow_units(np.empty(0, np.uint8), 0, 0, b"", "", 0, range(0), 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         whole_records(np.empty(0, np.uint8), 0)
+        _try_queues()
         _loaded.set()
         _hurried.clear()
 
     threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
+
+
+def _try_queues() -> None:
+    """With columns that do not fill their arrays, as those of nearly every scan."""
+    wide, narrow = np.zeros((len(layout.WIDE), 2), np.int64), np.zeros((len(layout.NARROW), 2), np.int32)
+    scan = Scan(wide[:, :1], narrow[:, :1], narrow[0])
+    no, one, none = np.zeros(1, np.bool_), np.ones(1, np.int16), np.empty(0, np.int32)
+    units_by_queue(scan, DispatchColumns(wide[0, :1], no, one, wide[1, :1], none, none), hidden=0)
+    arrivals_by_queue(scan)
 
 
 def load_for(records: int) -> None:
@@ -428,6 +441,56 @@ def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int])
     if len(hashes) > 1:
         hashes, records = [np.concatenate(hashes)], [np.concatenate(records)]
     return DispatchColumns(tags_code, has_keys, inner_num, inner_base, hashes[0], records[0])
+
+
+class QueueUnits(NamedTuple):
+    """Consume queue units of scanned records, queue by queue, each queue's in the order of the log."""
+
+    units: Bytes
+    """Back to back, CQ_STORE_UNIT_SIZE bytes each."""
+    record: Int64s
+    """Which record of the scan each unit is of."""
+    runs: list[list[int]]
+    """Units of one queue whose messages follow each other, an inner batch counting as all of its own: topic id, queue
+    id, the first unit, one after the last, the first one's queue offset, 1 if no inner batch is among them, and the
+    physical offset at which the last record ends."""
+
+
+def units_by_queue(scan: Scan, columns: DispatchColumns, *, hidden: int) -> QueueUnits:
+    """Of the records that have none of the `hidden` bits in SYSFLAG."""
+    n = len(scan)
+    record, units = np.empty(n, np.int64), np.empty(n * CQ_STORE_UNIT_SIZE, np.uint8)
+    runs = np.empty((n, 7), np.int64)
+    count, found = _twin_for(0).units_by_queue(
+        scan._wide,
+        scan._narrow,
+        columns.tags_code,
+        columns.inner_num,
+        hidden,
+        _queue_slots(n),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        record,
+        units,
+        runs,
+    )
+    return QueueUnits(units[: count * CQ_STORE_UNIT_SIZE], record[:count], runs[:found].tolist())
+
+
+def arrivals_by_queue(scan: Scan) -> list[list[int]]:
+    """Of each queue that has records: topic id, queue id, its next queue offset, how many records, and their bytes."""
+    n = len(scan)
+    arrivals = np.empty((n, 5), np.int64)
+    queues = _twin_for(0).arrivals_by_queue(
+        scan._wide, scan._narrow, _queue_slots(n), np.empty(n, np.int64), arrivals
+    )
+    found: list[list[int]] = arrivals[:queues].tolist()
+    return found
+
+
+def _queue_slots(records: int) -> Int32s:
+    """A table for the queues of so many records."""
+    return np.zeros(1 << (2 * records + 1).bit_length(), np.int32)
 
 
 def gather(

@@ -7,6 +7,7 @@ switched off, and by the tests as the measure for the compiled ones. A record co
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from struct import Struct
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from mqlake.errors import FormatError
 from mqlake.formats.batch import decode_messages
 from mqlake.formats.columns import layout
-from mqlake.formats.consume_queue import UNIT
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE, UNIT
 from mqlake.formats.index import (
     ENTRY,
     HEADER,
@@ -258,6 +259,57 @@ def dispatch(
         keys += len(hashes)
         has_keys[n] = bool(hashes)
     return len(tags_code), keys
+
+
+def units_by_queue(
+    wide: Ints,
+    narrow: Ints,
+    tags_code: Ints,
+    inner_num: Ints,
+    hidden: int,
+    _slots: Ints,
+    _firsts: Ints,
+    _ends: Ints,
+    order: Ints,
+    units: Bytes,
+    runs: Ints,
+) -> tuple[int, int]:
+    visible = np.flatnonzero(narrow[layout.SYS_FLAG] & hidden == 0).tolist()
+    count = found = 0
+    for (topic_id, queue_id), records in _by_queue(narrow, visible).items():
+        following = None
+        for record in records:
+            offset, size = int(wide[layout.PHYSICAL_OFFSET, record]), int(narrow[layout.SIZE, record])
+            queue_offset, number = int(wide[layout.QUEUE_OFFSET, record]), int(inner_num[record])
+            order[count] = record
+            UNIT.pack_into(units.data, count * CQ_STORE_UNIT_SIZE, offset, size, int(tags_code[record]))
+            if queue_offset != following:
+                runs[found] = topic_id, queue_id, count, count, queue_offset, 1, 0
+                found += 1
+            following = _wrapped(queue_offset + number)
+            count += 1
+            runs[found - 1, 3] = count
+            runs[found - 1, 5] &= number == 1
+            runs[found - 1, 6] = offset + size
+    return count, found
+
+
+def arrivals_by_queue(wide: Ints, narrow: Ints, _slots: Ints, _firsts: Ints, arrivals: Ints) -> int:
+    queues = _by_queue(narrow, range(narrow.shape[1]))
+    for number, ((topic_id, queue_id), records) in enumerate(queues.items()):
+        following = int(wide[layout.QUEUE_OFFSET, records].max()) + 1
+        size = int(narrow[layout.SIZE, records].sum(dtype=np.int64))
+        arrivals[number] = topic_id, queue_id, max(0, following), len(records), size
+    return len(queues)
+
+
+def _by_queue(narrow: Ints, records: Iterable[int]) -> dict[tuple[int, int], list[int]]:
+    """The records of each queue, by topic id and queue id."""
+    queues: dict[tuple[int, int], list[int]] = {}
+    for record in records:
+        queue = int(narrow[layout.TOPIC_ID, record]), int(narrow[layout.QUEUE_ID, record])
+        queues.setdefault(queue, []).append(record)
+    return queues
 
 
 def index_put_many(

@@ -109,7 +109,8 @@ QueueOffsets = dict[QueueId, int]
 
 class WrittenMany(NamedTuple):
     """The result of a WriteMany: so many `records` of `size` bytes together, the first of `first_size` bytes; and the
-    records, bytes and sends (a batch is one) of each queue."""
+    records, bytes and sends (a batch is one) of each queue; where these are several puts, how many ns the longest of
+    them took."""
 
     records: int
     size: int
@@ -117,6 +118,7 @@ class WrittenMany(NamedTuple):
     queue_counts: Sequence[int]
     queue_bytes: Sequence[int]
     queue_puts: Sequence[int]
+    longest_ns: int | None = None
 
 
 class WriteMany(Protocol):

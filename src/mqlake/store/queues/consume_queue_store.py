@@ -21,14 +21,13 @@ import numpy.typing as npt
 from mqlake.base.progress import Progress
 from mqlake.errors import StoreError
 from mqlake.formats.batch_consume_queue import BCQ_DTYPE, INVALID_COMPACTED_OFFSET, BatchConsumeQueueUnit
-from mqlake.formats.columns import DispatchColumns, Scan, layout
+from mqlake.formats.columns import DispatchColumns, Scan, layout, units_by_queue
 from mqlake.formats.consume_queue import CQ_DTYPE
 from mqlake.message import is_system_topic
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.file_pool import FilePool
 from mqlake.store.files.pooled_file_queue import remove_if_empty
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
-from mqlake.store.queues.by_queue import order_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
 from mqlake.store.queues.unit_queue import I64Array, Units
@@ -251,52 +250,22 @@ class ConsumeQueueStore:
             self._dirty.add(queue)
 
     def _dispatch_many(self, scan: Scan, columns: DispatchColumns) -> None:
-        visible = (scan.sys_flag & TRANSACTION_UNDECIDED) == 0
-        chosen = None if visible.all() else np.flatnonzero(visible)
-        rows, first = order_by_queue(scan.topic_id, scan.queue_id, chosen)
-        if not len(first):
-            return
-        queue_offset = scan.queue_offset[rows]
-        store_time = scan.store_timestamp[rows]
-        physical_offset, size = scan.physical_offset[rows], scan.size[rows]
-        units = np.empty(len(queue_offset), CQ_DTYPE)
-        units["offset"] = physical_offset
-        units["size"] = size
-        units["tags_code"] = columns.tags_code[rows]
-
-        # a run: messages of one queue without a gap between them; an inner batch counts as all of its own
-        inner_num = columns.inner_num[rows]
-        following = queue_offset + inner_num
-        ends_run = np.ones(len(queue_offset), np.bool_)
-        ends_run[:-1] = queue_offset[1:] != following[:-1]
-        ends_run[first[1:] - 1] = True
-        run_end = np.flatnonzero(ends_run) + 1
-        run_start = np.concatenate(([0], run_end[:-1]))
-        begins = run_start if isinstance(rows, slice) else rows[run_start]
-        runs = zip(
-            scan.topic_id[begins].tolist(),
-            scan.queue_id[begins].tolist(),
-            run_start.tolist(),
-            run_end.tolist(),
-            queue_offset[run_start].tolist(),
-            np.logical_and.reduceat(inner_num == 1, run_start).tolist(),
-            (physical_offset + size)[run_end - 1].tolist(),
-            strict=True,
-        )
+        found, record, runs = units_by_queue(scan, columns, hidden=TRANSACTION_UNDECIDED)
+        units, store_time = found.view(CQ_DTYPE), scan.store_timestamp[record]
         for topic_id, queue_id, start, end, first_queue_offset, without_batches, physic_end in runs:
             queue = self._queue_of(scan.topics[topic_id], queue_id)
             if queue is None or physic_end <= queue.max_physic_offset:
                 continue
-            part = slice(start, end)
             if isinstance(queue, BatchConsumeQueue):
-                base = columns.inner_base[part if isinstance(rows, slice) else rows[part]]
-                queue.put_units(_batch_units(units[part], store_time[part], base, inner_num[part]))
+                rows = record[start:end]
+                base, number = columns.inner_base[rows], columns.inner_num[rows]
+                queue.put_units(_batch_units(units[start:end], store_time[start:end], base, number))
             elif without_batches:
-                queue.put_units(first_queue_offset, units[part], store_time[part])
+                queue.put_units(first_queue_offset, units[start:end], store_time[start:end])
             else:  # inner batches in a queue that cannot count them: one unit each, at its own place
                 for one in range(start, end):
-                    place = slice(one, one + 1)
-                    queue.put_units(int(queue_offset[one]), units[place], store_time[place])
+                    queue_offset = int(scan.queue_offset[record[one]])
+                    queue.put_units(queue_offset, units[one : one + 1], store_time[one : one + 1])
             self._dirty.add(queue)
 
     def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:
