@@ -146,7 +146,7 @@ def sends(
 ) -> SocketLoad:
     """`count` messages of `size` bytes, `batch` of them a request."""
     body = bytes(n % 251 for n in range(size))
-    frames = [_send_frame(topic, body, number, batch) for number in range(max(1, RING // batch))]
+    frames = [send_frame(topic, body, number, batch) for number in range(max(1, RING // batch))]
     requests = count // batch
     return SocketLoad(
         address, frames, requests, requests * batch, connections=connections, in_flight=in_flight
@@ -173,7 +173,7 @@ def fill(address: str, topic: str, messages: int) -> int:
     return load.messages
 
 
-def _send_frame(topic: str, body: bytes, number: int, batch: int) -> bytes:
+def send_frame(topic: str, body: bytes, number: int, batch: int) -> bytes:
     header = SendMessageRequestHeaderV2(
         producer_group="bench",
         topic=topic,

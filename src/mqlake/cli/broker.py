@@ -13,6 +13,7 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
+from mqlake.cli.options import loops_option
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
 from mqlake.cli.serve import settle, stop_event
 from mqlake.remoting.loop import run
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     help="Address to listen on and to advertise.  [listens on 0.0.0.0, advertises brokerIP1]",
 )
 @click.option("-n", "--namesrv", "namesrv_addr", help="Name servers: host:port, separated by `;`.")
+@loops_option
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
@@ -52,6 +54,7 @@ def broker(
     config_path: str | None,
     host: str | None,
     namesrv_addr: str | None,
+    loops: int | None,
     settings: tuple[str, ...],
     print_config: bool,
     as_json: bool,
@@ -69,6 +72,8 @@ def broker(
     if config_path is not None:
         properties["brokerConfigPath"] = config_path
     assigned = parse_assignments(settings)
+    if loops is not None:
+        assigned = {"fastLoopThreads": str(loops), **assigned}
     if unseen:
         assigned.update(_read_unseen())
     require_known(assigned)

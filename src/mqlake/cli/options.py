@@ -24,6 +24,16 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 
 
+def loops_option(command: Command) -> Command:
+    """`fastLoopThreads` of the brokers that a command starts; None if it is not given."""
+    return click.option(
+        "--loops",
+        type=click.IntRange(1, 64),
+        metavar="N",
+        help="Threads that serve the connections of producers at once.  [1]",
+    )(command)
+
+
 def yes_option(command: Command) -> Command:
     """For commands that `confirm`."""
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)

@@ -25,6 +25,7 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
+from mqlake.cli.options import loops_option
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
@@ -108,6 +109,7 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     show_default=True,
     help="Slaves of each broker, in processes of their own.",
 )
+@loops_option
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
@@ -135,6 +137,7 @@ def serve(
     config_path: str | None,
     brokers: int,
     replicas: int,
+    loops: int | None,
     settings: tuple[str, ...],
     auth: bool,
     ephemeral: bool,
@@ -163,6 +166,7 @@ def serve(
     chosen = {
         "bindAddress": host,
         **({"advertise": advertise} if advertise else {}),
+        **({} if loops is None else {"fastLoopThreads": str(loops)}),
         **parse_assignments(settings),
     }
     require_known(chosen)
