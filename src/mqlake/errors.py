@@ -41,7 +41,8 @@
     ├── TransactionError            a MetaQ transaction cannot go on as asked
     │   └── XAError                 the same of an XA transaction, with the code that XA gives it
     ├── TableError                  a table cannot be used, or gone on with, as asked; says what to do
-    │   └── TableConflictError      another commit came first; nothing of this one is in the table
+    │   ├── TableConflictError      another commit came first; nothing of this one is in the table
+    │   └── TableUnavailableError   a catalog or a storage does not answer; try again
     ├── SparkJobError               a Spark job ended with an error; says the cause in a line
     └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
 
@@ -333,6 +334,10 @@ class TableError(MqlakeError):
 
 class TableConflictError(TableError):
     pass
+
+
+class TableUnavailableError(TableError):
+    """A catalog or a storage does not answer, or did not answer a commit: what was asked may be asked again."""
 
 
 class SparkJobError(MqlakeError):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import prometheus_client
 import pytest
 
 from mqlake.lake.tables import follow as module
+from mqlake.lake.tables.config import Lake
 from mqlake.lake.tables.follow import follow
 from mqlake.lake.tables.metrics import TableMetrics
 from mqlake.lake.tables.step import LocalEngine, StepReport
-from tests.lake.tables.lakes import expected, open_topic, put, rows_in
+from mqlake.lake.tables.topic import TopicTable
+from tests.lake.tables.lakes import expected, open_topic, put, rows_in, topic_of
 
 
 def test_commits_by_time_and_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +58,57 @@ def test_commits_by_time_and_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 'mqlake_lake_rows_total{table="mqlake.Orders"} 112.0' in text
     assert 'mqlake_lake_lag_messages{table="mqlake.Orders"} 1.0' in text
     assert "mqlake_lake_step_seconds_count 3.0" in text
+
+
+def locked(table: Path) -> Callable[[], object]:
+    """Its catalog answers nobody; what ends that."""
+    holder = sqlite3.connect(table.parents[1] / "catalog.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    return holder.close
+
+
+def moved(table: Path) -> Callable[[], object]:
+    """Its files are away, as those of a file system that is not mounted; what ends that."""
+    away = table.with_name("away")
+    table.rename(away)
+    return lambda: away.rename(table)
+
+
+@pytest.mark.parametrize("fault", [locked, moved])
+def test_a_lake_that_goes_away_is_waited_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: Callable[[Path], Callable[[], object]],
+) -> None:
+    monkeypatch.setattr(module, "POLL_S", 0.0)
+    store, warehouse = tmp_path / "store", tmp_path / "lake"
+    warehouse.mkdir()
+    put(store, 20)
+    catalog = f"sqlite:///{warehouse}/catalog.db?timeout=0.01"
+    orders = TopicTable.open(Lake(str(warehouse), "iceberg", catalog=catalog), topic_of(store))
+    reports = list[StepReport]()
+
+    def rounds() -> Iterator[None]:
+        end_fault = fault(Path(orders.table.location.removeprefix("file://")))
+        put(store, 20, 20)
+        yield
+        assert "mqlake.Orders" in caplog.text and "trying again" in caplog.text and len(reports) == 1
+        yield
+        assert caplog.text.count("trying again") == 1  # the next line is due in a minute
+        end_fault()
+        yield
+        assert "following again (after 2 failures)" in caplog.text and len(reports) == 2
+
+    class Rounds(threading.Event):
+        left = rounds()
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if next(self.left, self) is self:
+                self.set()
+            return self.is_set()
+
+    with caplog.at_level(logging.WARNING):
+        follow([orders], LocalEngine(), Rounds(), reports.append, interval_s=0)
+    assert [step.tables[0].rows for step in reports] == [10, 10]
+    assert rows_in(orders.table) == expected(store)

@@ -38,7 +38,7 @@ from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import TableConflictError, TableError
+from mqlake.errors import TableConflictError, TableError, TableUnavailableError
 from mqlake.lake.bodies.evolution import conform
 from mqlake.lake.bodies.types import VARIANT
 from mqlake.lake.tables.config import s3_endpoint
@@ -308,7 +308,7 @@ class DeltaTable:
             self._native.update_incremental()
             entries = self._native.history(LOOKED_AT[1])
         except Exception as again:
-            raise TableError(
+            raise TableUnavailableError(
                 f"table {self.name}: the outcome of a commit is unknown, and the table cannot be read: {again}; "
                 "run again: the table knows how far it is"
             ) from error
@@ -316,7 +316,7 @@ class DeltaTable:
             return
         if isinstance(error, CommitFailedError):
             raise TableConflictError(f"table {self.name}: {error}") from error
-        raise TableError(
+        raise TableUnavailableError(
             f"table {self.name}: not committed, as far as its log says: {error}; "
             "run again: the table knows how far it is"
         ) from error

@@ -45,9 +45,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.transforms import DayTransform
+from sqlalchemy.exc import OperationalError
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import ConfigError, MissingPartError, TableConflictError, TableError
+from mqlake.errors import ConfigError, MissingPartError, TableConflictError, TableError, TableUnavailableError
 from mqlake.lake.tables.files import WriteSpec, WrittenFile, delete_paths, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
 from mqlake.lake.tables.rewrite import Small, bins, rewritten
@@ -93,7 +94,9 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
             if last:  # the first time another process may have made the tables of a new SQL catalog meanwhile
                 root = root_cause(error)
                 if isinstance(error, OSError | ServerError):
-                    raise TableError(f"catalog {where} does not answer: {root}; try again") from error
+                    raise TableUnavailableError(
+                        f"catalog {where} does not answer: {root}; try again"
+                    ) from error
                 raise ConfigError(f"catalog {where} cannot be opened: {root}") from error
     raise AssertionError
 
@@ -288,7 +291,7 @@ class IcebergTable:
         try:
             self._native.refresh()
         except Exception as again:
-            raise TableError(
+            raise TableUnavailableError(
                 f"table {self.name}: the outcome of a commit is unknown, and the catalog does not answer: {again}; "
                 "run again: the table knows how far it is"
             ) from error
@@ -298,7 +301,7 @@ class IcebergTable:
             producer._clean_all_uncommitted()
             raise TableConflictError(f"table {self.name}: {error}") from error
         root = root_cause(error)
-        raise TableError(
+        raise TableUnavailableError(
             f"table {self.name}: not committed, as far as the catalog says: {root or type(root).__name__}; "
             "run again: the table knows how far it is"
         ) from error
@@ -516,7 +519,9 @@ def _translated(name: str, but: type[Exception] = TableError) -> Iterator[None]:
         if isinstance(error, OSError) and library != "requests":
             raise
         what = "its metadata is damaged: " if library.startswith("pydantic") else ""
-        raise TableError(f"table {name}: {what}{root or type(root).__name__}") from error
+        is_away = isinstance(root, OSError | ServerError) or isinstance(error, OperationalError)
+        kind = TableUnavailableError if is_away else TableError
+        raise kind(f"table {name}: {what}{root or type(root).__name__}") from error
 
 
 # ---------------------------------------------------------------------- schemas
