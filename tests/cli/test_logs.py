@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 
@@ -25,6 +26,19 @@ def test_text_is_one_line():
     assert TextFormatter().format(record("two\nlines")) == (
         "2023-11-14T22:13:20.123Z WARNING mqlake.x: two lines"
     )
+
+
+def test_the_journal_has_the_time_already(tmp_path):
+    code = "import logging, mqlake.cli.logs as l; l.set_up('warning', 'text'); logging.warning('said')"
+    path = tmp_path / "stderr"
+    for journal, begin in ((True, "WARNING"), (False, "20")):
+        with path.open("w") as stderr:
+            found = os.fstat(stderr.fileno())
+            stream = f"{found.st_dev}:{found.st_ino + (not journal)}"
+            command = [sys.executable, "-c", code]
+            subprocess.run(command, stderr=stderr, env={**os.environ, "JOURNAL_STREAM": stream}, check=True)
+        said = path.read_text()
+        assert said.startswith(begin) and said.endswith("WARNING root: said\n")
 
 
 def test_json_is_one_object_a_line():

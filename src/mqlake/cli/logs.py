@@ -3,6 +3,7 @@
 text   2026-05-01T12:00:00.123Z WARNING mqlake.broker.state.topic_config: topic T does not exist: nothing to delete
 json   {"time":"2026-05-01T12:00:00.123Z","level":"WARNING","logger":"mqlake.broker.state.topic_config","message":"…"}
 
+In systemd's journal, which has the time of each line, text is without it.
 One line per record, whatever the message holds. A record's `extra` fields become fields of the JSON object. Processes
 that a server starts log the same way: they find the settings in their environment.
 """
@@ -15,7 +16,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -57,8 +58,19 @@ def set_up(level: str, log_format: str) -> None:
     """Logs to stderr, replacing any earlier set-up."""
     os.environ[LEVEL_VARIABLE], os.environ[FORMAT_VARIABLE] = level, log_format
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    text = TextFormatter(with_time=not _is_journal(sys.stderr))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _is_journal(stream: IO[str]) -> bool:
+    """Whether it is the one that systemd gave the service: JOURNAL_STREAM is its device and inode (systemd.exec(5)),
+    and is there as well for processes that write elsewhere."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # no file, or a closed one
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def _time_of(record: logging.LogRecord) -> str:
@@ -67,9 +79,14 @@ def _time_of(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
+    def __init__(self, *, with_time: bool = True) -> None:
+        super().__init__()
+        self._with_time = with_time
+
     def format(self, record: logging.LogRecord) -> str:
         message = " ".join(record.getMessage().splitlines())
-        text = f"{_time_of(record)} {record.levelname} {record.name}: {message}"
+        time = f"{_time_of(record)} " if self._with_time else ""
+        text = f"{time}{record.levelname} {record.name}: {message}"
         # a traceback is for people: it keeps its own lines
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
