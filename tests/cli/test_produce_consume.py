@@ -241,6 +241,12 @@ def test_what_cannot_be_is_said(broker, args: list[str], status: int, words: str
     assert result.exit_code == status and words in result.output
 
 
+def test_a_topic_that_is_nearly_there_is_named(broker) -> None:
+    mqlake(broker, "produce", "Invoices", "-m", "x")
+    result = CliRunner().invoke(cli, ["consume", "Invoice"], env={"NAMESRV_ADDR": broker.namesrv})
+    assert result.exit_code == 1 and "did you mean 'Invoices'? `mqlake admin topic list`" in result.output
+
+
 def test_a_condition_that_cannot_be_parsed(broker, topic) -> None:
     mqlake(broker, "produce", topic, "-m", "x")
     for args, words in [

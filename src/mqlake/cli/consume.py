@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sys
 import time
@@ -27,7 +28,14 @@ from mqlake.client.consume.pull_consumer import PullConsumer
 from mqlake.client.consume.subscription import MessageSelector
 from mqlake.client.consume.undecodable import CHOICES
 from mqlake.client.records import MessageClientExt
-from mqlake.errors import ConfigError, MqlakeError, TopicNotFoundError, UndecodableMessageError
+from mqlake.errors import (
+    ConfigError,
+    MqlakeError,
+    TopicNotFoundError,
+    UndecodableMessageError,
+    did_you_mean,
+    nearest,
+)
 from mqlake.message import validate_topic
 from mqlake.message.shown import record_object
 from mqlake.remoting.bodies.client import ConsumeFromWhere
@@ -264,8 +272,19 @@ def consume(
         try:
             run(job.run(group or TOOLS_GROUP, where, report))
         except TopicNotFoundError as error:
-            raise MqlakeError(f"{error}; `mqlake admin topic list` lists the topics") from error
+            near = did_you_mean(nearest(error.topic, run(_topics(where)))) or ";"
+            raise MqlakeError(f"{error}{near} `mqlake admin topic list` lists the topics") from error
     note(count_text(job.taken, "message") + (f", {job.skipped} skipped" if job.skipped else ""))
+
+
+async def _topics(where: ClientConfig) -> set[str]:
+    """All topics; none where a name server does not tell."""
+    from mqlake.client.admin import Admin
+
+    with contextlib.suppress(MqlakeError):
+        async with Admin(where) as admin:
+            return await admin.fetch_all_topic_list()
+    return set()
 
 
 @dataclass
