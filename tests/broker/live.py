@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mqlake.broker.config import read_settings
 from mqlake.broker.controller import BrokerController
+from mqlake.broker.services import registration
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
@@ -34,6 +35,9 @@ SMALL_STORE = {
     "waitTimeMillsInSendQueue": "60000",
     "osPageCacheBusyTimeOutMills": "60000",
 }
+# a name server that has much to do answers later than after the second that a send waits
+registration.REGISTER_START_WAIT_S = registration.REGISTER_WAIT_S = PATIENCE_S
+
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
 SCENE_S = 2 * PATIENCE_S
 """For a scene: more than one of its waits may take."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from mqlake.cli.main import cli
 from mqlake.cli.serve import _set_apart
+from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
@@ -79,8 +81,16 @@ def send(address: str, topic: str, body: bytes, queue_id: int = 0) -> RemotingCo
 
 
 def route(namesrv: str, topic: str) -> TopicRouteData:
-    answer = run(ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic)))
-    return TopicRouteData.from_json(answer.body_bytes())
+    """Once the name server has it, which may be a while after the answer of the broker that made it."""
+
+    def known() -> RemotingCommand | None:
+        with contextlib.suppress(ResponseError):
+            return run(
+                ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
+            )
+        return None
+
+    return TopicRouteData.from_json(until(known, f"the route of {topic}").body_bytes())
 
 
 def test_it_says_what_to_try_next_and_stops_cleanly(tmp_path):
@@ -117,8 +127,12 @@ def test_brokers_share_nothing_and_what_a_file_says_once_is_made_different_for_e
         tmp_path, "--json", "--brokers=2", f"-c{conf}", "--set=metricsPromExporterPort=0"
     ) as process:
         where = ready(process)
-        known = route(where["namesrv"], "SELF_TEST_TOPIC")
-        assert {each.broker_name for each in known.queue_datas} == {"b-0", "b-1"}
+
+        def known() -> set[str]:
+            found = route(where["namesrv"], "SELF_TEST_TOPIC")
+            return {each.broker_name for each in found.queue_datas}
+
+        until(lambda: known() == {"b-0", "b-1"}, "both are registered")
         assert len(set(where["brokers"])) == 2
         for broker in where["brokers"]:
             assert send(broker, "T", b"x").code == 0

@@ -42,6 +42,7 @@ def admin(broker: RocketMQ) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def served(broker: RocketMQ, admin: Any) -> Iterator[Served]:
     admin.create_topic(TOPIC, queues=3)
+    until(lambda: TOPIC in admin.fetch_all_topic_list(), "the name server knows the topic")
     with Producer("orders", broker.namesrv) as producer:
         for number in range(COUNT):
             body = json.dumps({"number": number, "text": f"order {number}."}).encode()

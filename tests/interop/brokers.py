@@ -48,6 +48,14 @@ SMALL_STORE = {
 }
 """Files of a size for tests, and SQL92 allowed."""
 FOR_TESTS = {**UNHURRIED, **SMALL_STORE}
+_UNHURRIED = (
+    "from mqlake.broker.services import registration as r; "
+    f"r.REGISTER_START_WAIT_S = r.REGISTER_WAIT_S = {PATIENCE_S}; "
+    "from mqlake.cli.main import main; main()"
+)
+MQLAKE = [sys.executable, "-c", _UNHURRIED]
+"""The command line, with brokers that wait for their name server as long as a slow machine takes: whoever creates a
+topic finds it there."""
 
 
 class Server:
@@ -189,7 +197,7 @@ class MqlakeBroker(OneProcess):
         self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
 
     def start(self) -> None:
-        command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve", "--json"]
+        command = [*MQLAKE, "serve", "--json"]
         command += ["--store", str(self._directory / "store")]
         command += ["--port", str(self._port), "--namesrv-port", str(self._port + 1)]
         command += ["--grpc-port", self.grpc.rpartition(":")[2] or "-1"]

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +26,13 @@ from mqlake.cli.main import cli
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
-from tests.interop.brokers import FOR_TESTS, Server
+from tests.interop.brokers import FOR_TESTS, MQLAKE, Server
 from tests.interop.java_client import JavaClients, message
 from tests.interop.java_wire import Json
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.java
-MQLAKE = [sys.executable, "-c", "from mqlake.cli.main import main; main()"]
 
 
 @dataclass

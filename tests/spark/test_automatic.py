@@ -32,21 +32,33 @@ from pyspark.sql import SparkSession
 
 master, log, namesrv, out = sys.argv[1:]
 spark = SparkSession.builder.remote(master).getOrCreate()
-found = {"read": spark.read.format("commitlog").load(log).where("topic = 'Topic-1'").count()}
+
+def patient(work):
+    # Spark waits no more than 10 s for a Python worker, and no setting changes that
+    for left in range(4, -1, -1):
+        try:
+            return work()
+        except Exception as error:
+            if not left or "connect back" not in str(error):
+                raise
+
+log_of = spark.read.format("commitlog").load(log).where("topic = 'Topic-1'")
+found = {"read": patient(log_of.count)}
 spark.sql(f"create temporary view stored using commitlog options (path '{log}')")
-found["view"] = spark.sql("select count(*) from stored where topic = 'Topic-1'").first()[0]
+found["view"] = patient(spark.sql("select count(*) from stored where topic = 'Topic-1'").first)[0]
 try:
     spark.sql(f"create table refused using commitlog options (path '{log}')")
 except Exception as error:
     found["table"] = "use CREATE TEMPORARY VIEW" in str(error)
 live = spark.read.format("rocketmq").options(namesrvAddr=namesrv, subscribe="Live").load()
-found["live"] = sorted(row.text for row in live.selectExpr("decode(body, 'utf-8') as text").collect())
+texts = live.selectExpr("decode(body, 'utf-8') as text")
+found["live"] = sorted(row.text for row in patient(texts.collect))
 rows = spark.createDataFrame([("Live", bytearray(b"from Connect"))], "topic string, body binary")
-rows.write.format("rocketmq").options(namesrvAddr=namesrv).mode("append").save()
+patient(rows.write.format("rocketmq").options(namesrvAddr=namesrv).mode("append").save)
 stream = spark.readStream.format("commitlog").option("topics", "Topic-1").load(log).select("topic", "queueOffset")
 sink = stream.writeStream.format("mqlake-iceberg").option("table", "shop.One").option("warehouse", out + "/lake")
-query = sink.option("checkpointLocation", out + "/checkpoint").trigger(availableNow=True).start()
-query.awaitTermination()
+sink = sink.option("checkpointLocation", out + "/checkpoint").trigger(availableNow=True)
+patient(lambda: sink.start().awaitTermination())
 print(json.dumps(found))
 """
 

@@ -18,12 +18,6 @@ from tests.broker.services.test_outer_api import NOBODY, name_server
 from tests.waiting import until_async
 
 
-@pytest.fixture(autouse=True)
-def _no_hurry(monkeypatch):
-    """A slow machine needs more than a second to register a topic, and an answer waits no longer than this."""
-    monkeypatch.setattr("mqlake.broker.services.registration.REGISTER_WAIT_S", 60.0)
-
-
 def test_a_topic_that_made_itself_is_known_when_the_send_is_answered(tmp_path):
     async def scene() -> None:
         async with (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from mqlake.auth.first_users import FIRST_USER
 from mqlake.cli.main import cli
-from tests.interop.brokers import FOR_TESTS, MqlakeBroker, Server
+from tests.interop.brokers import FOR_TESTS, MQLAKE, MqlakeBroker, Server
 from tests.waiting import PATIENCE_S, until
 
 SETTINGS = {
@@ -124,7 +123,7 @@ def test_no_secret_is_in_the_log(broker: MqlakeBroker) -> None:
 
 
 def test_serve_with_auth_shows_the_secret_once_and_never_on_a_command_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve", "--json", "--auth"]
+    command = [*MQLAKE, "serve", "--json", "--auth"]
     command += ["--store", str(tmp_path / "data"), "--port", "0", "--namesrv-port", "0", "--brokers", "2"]
     command += [f"--set={key}={value}" for key, value in FOR_TESTS.items()]
 

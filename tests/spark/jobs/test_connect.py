@@ -22,7 +22,10 @@ from click.testing import CliRunner
 from mqlake.cli.main import cli
 
 for arguments in json.loads(sys.argv[2]):
-    done = CliRunner().invoke(cli, ["spark", *arguments, "--master", sys.argv[1], "--json"])
+    for _ in range(5):
+        done = CliRunner().invoke(cli, ["spark", *arguments, "--master", sys.argv[1], "--json"])
+        if "the machine is too busy. Try again" not in done.stderr:
+            break
     print(json.dumps([done.exit_code, done.stdout, done.stderr]))
 """
 
