@@ -25,12 +25,16 @@ NUMBER = rb"(0|[1-9][0-9]{0,17})"
 HEADERS = (
     (b'{"code":11,"extFields":{"q":"0","o":"', b'","c":"', b'"},"flag":0,"opaque":', b',"v":1}'),
     (b'{"code":361,"extFields":{"q":"1","c":"', b'","o":"', b'"},"opaque":', b"}"),
+    (b'{"code":11,"extFields":{"tag":"1","q":"1","o":"', b'","c":"', b'"},"opaque":', b"}"),
 )
-ORDERS = ((2, 0, 1), (2, 1, 0))
+ORDERS = ((2, 0, 1), (2, 1, 0), (2, 0, 1))
+QUEUE_IDS = (0, 1, 1)
 """Which of the numbers is opaque, queueOffset, commitOffset."""
 ANSWER = (b'{"code":0,"next":"', b'","min":"', b'","max":"', b'"},"opaque":', b"}")
 TOPIC, MESSAGES, FIRST, COUNT_MAX, BASE = b"Topic", 40, 3, 5, 1 << 20
 BYTES_MAX = 900
+SPAN, TAGS, CODES = 17, (-7, 5, 2**40), 11
+"""Of the plan with a filter; the units have one of so many tags codes in turn."""
 ODD = b'0123456789"{}:,\\ a\0\1\xff\x80'
 
 
@@ -62,11 +66,15 @@ class Pulls:
         for side in (self.reader, self.writer):
             side.setblocking(False)
             side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
-        for row, header in enumerate(HEADERS):
+        for row, (header, queue_id) in enumerate(zip(HEADERS, QUEUE_IDS, strict=True)):
             self._plan(row, header)
             units = b"".join(
-                place.to_bytes(8, "big") + len(record).to_bytes(4, "big") + bytes(8)
-                for place, record in zip(places[row], self.records[row], strict=True)
+                place.to_bytes(8, "big")
+                + len(record).to_bytes(4, "big")
+                + code_of(n).to_bytes(8, "big", signed=True)
+                for n, (place, record) in enumerate(
+                    zip(places[queue_id], self.records[queue_id], strict=True)
+                )
             )
             at = layout.UNITS_AT + row * layout.UNITS_AHEAD * layout.UNIT_SIZE
             self.octets[at : at + len(units)] = np.frombuffer(units, np.uint8)
@@ -77,10 +85,14 @@ class Pulls:
         self.octets[at : at + len(text)] = np.frombuffer(text, np.uint8)
         plan = self.numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE]
         plan[: layout.IS_READY] = [
-            at, *map(len, header), *ORDERS[row], *map(len, ANSWER), len(TOPIC), row, BYTES_MAX, COUNT_MAX
+            at, *map(len, header), *ORDERS[row], *map(len, ANSWER), len(TOPIC), QUEUE_IDS[row], BYTES_MAX, COUNT_MAX,
+            *((SPAN, len(TAGS)) if row == 2 else (COUNT_MAX, 0)),
         ]  # fmt: skip
+        tags_at = layout.TAGS_AT + row * layout.TAGS_MAX
+        self.numbers[tags_at : tags_at + len(TAGS)] = TAGS
+        end = self.ends[QUEUE_IDS[row]]
         plan[layout.IS_READY : layout.READY_FLOOR + 1] = [
-            1, self.log.ctypes.data, len(self.log), BASE, FIRST, self.ends[row], FIRST, self.ends[row], BASE
+            1, self.log.ctypes.data, len(self.log), BASE, FIRST, end, FIRST, end, BASE
         ]  # fmt: skip
 
     def take(self, data: bytes) -> tuple[int, bytes]:
@@ -114,18 +126,34 @@ class Pulls:
             if match is None:
                 continue
             opaque, offset, _ = (int(match.groups()[n]) for n in ORDERS[row])
-            if opaque >= 2**31 or not FIRST <= offset < self.ends[row]:
+            queue_id = QUEUE_IDS[row]
+            if opaque >= 2**31 or not FIRST <= offset < self.ends[queue_id]:
                 return None
-            found = self.records[row][offset - FIRST : offset - FIRST + COUNT_MAX]
+            span = SPAN if row == 2 else COUNT_MAX
+            looked_at = range(offset - FIRST, min(offset - FIRST + span, len(self.records[queue_id])))
+            matching = [n for n in looked_at if row < 2 or code_of(n) in TAGS]
+            if not matching:
+                return None
+            full = len(matching) >= COUNT_MAX
+            following = matching[COUNT_MAX - 1] + 1 if full else looked_at.stop
+            matching = matching[:COUNT_MAX]
+            found = [self.records[queue_id][n] for n in matching]
             sizes = list(accumulate(map(len, found)))
             found = [record for n, record in enumerate(found) if not n or sizes[n] <= BYTES_MAX]
-            numbers = (offset + len(found), FIRST, self.ends[row], opaque)
+            if len(found) < len(matching):
+                following = matching[len(found)]
+            numbers = (FIRST + following, FIRST, self.ends[queue_id], opaque)
             head = ANSWER[0] + b"".join(
                 b"%d" % number + piece for number, piece in zip(numbers, ANSWER[1:], strict=True)
             )
             body = b"".join(found)
             return (4 + len(head) + len(body)).to_bytes(4, "big") + len(head).to_bytes(4, "big") + head + body
         return None
+
+
+def code_of(n: int) -> int:
+    """The tags code of a queue's message."""
+    return n % CODES if n % CODES != 7 else -7
 
 
 def _frame_end(data: bytes, start: int) -> int:

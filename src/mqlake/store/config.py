@@ -27,6 +27,7 @@ from mqlake.base.settings import (
     settings_of,
 )
 from mqlake.errors import ConfigError
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 
 logger = logging.getLogger(__name__)
@@ -733,6 +734,10 @@ class MessageStoreConfig(Settings):
             (self.max_transfer_count_on_message_in_memory, self.max_transfer_bytes_on_message_in_memory),
             (self.max_transfer_count_on_message_in_disk, self.max_transfer_bytes_on_message_in_disk),
         )
+
+    def filter_span(self, max_count: int) -> int:
+        """Units of a queue that a pull of `max_count` messages with a filter looks at, at most."""
+        return max(self.max_filter_message_size // CQ_STORE_UNIT_SIZE, max_count)
 
     @property
     def config_dir(self) -> str:

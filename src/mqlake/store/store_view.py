@@ -236,7 +236,9 @@ class StoreView:
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         if self._get_fast(queue, offset, max_count, message_filter, result, may_wait, check_crc):
             return result
-        units = queue.get_range(offset, max_count if message_filter is None else self._span(max_count))
+        units = queue.get_range(
+            offset, max_count if message_filter is None else self.config.filter_span(max_count)
+        )
         if len(units) == 0:
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = queue.roll_next_file(offset)
@@ -245,10 +247,6 @@ class StoreView:
         else:
             self._get_slowly(queue, units, offset, max_count, message_filter, result, check_crc)
         return result
-
-    def _span(self, max_count: int) -> int:
-        """How many units a filter may look at."""
-        return max(self.config.max_filter_message_size // CQ_UNIT_SIZE, max_count)
 
     def _get_slowly(
         self,
@@ -335,7 +333,7 @@ class StoreView:
             queue_offsets: range | Int64s = range(offset, behind)
         elif type(message_filter) is TagFilter:
             chosen = _chosen(
-                queue.get_range(offset, self._span(max_count)), offset, message_filter, count_max
+                queue.get_range(offset, config.filter_span(max_count)), offset, message_filter, count_max
             )
             if chosen is None:
                 return False
@@ -377,7 +375,7 @@ class StoreView:
         self, topic: str, queue_id: int, offset: int, max_count: int
     ) -> tuple[ConsumeQueue, bytes, MappedFile] | None:
         """(the queue, units of up to `max_count` messages, the file of the first one) for compiled code that answers
-        pulls without a filter. None where get_message() has more to look at."""
+        pulls. None where get_message() has more to look at."""
         queue = self.consume_queues.get(topic, queue_id)
         if type(queue) is not ConsumeQueue or self.config.pull_check_crc or topic.startswith(LMQ_PREFIX):
             return None

@@ -341,13 +341,49 @@ def test_subscriptions_of_heartbeats(tmp_path: Path) -> None:
 
 def test_tags(tmp_path: Path) -> None:
     async def scene(ways: Ways, peer: Peer) -> None:
-        for tag in ("a", "b", "a", "c"):
-            await peer.send("Tagged", b"", properties=f"TAGS\x01{tag}\x02")
+        for tag in "abacabacddddda":
+            await peer.send("Tagged", tag.encode(), properties=f"TAGS\x01{tag}\x02")
         await peer.dispatched()
-        for expression, count in [("a", 1), ("a || c", 1), ("nobody", 0)]:
-            await ways.take(frame(topic="Tagged", subscription=expression), count)
+        await ways.take(frame(topic="Tagged"))  # makes the group
+        for expression, wanted in [("a", "aaaaa"), ("a || c", "aacaaca"), ("d", "ddddd"), ("c||b", "bcbc")]:
+            before = ways.taken_by_kernels
+            [answer] = await ways.take(frame(topic="Tagged", subscription=expression))
+            assert b"".join(message.body for message in decoded(answer)) == wanted.encode()
+            assert ways.taken_by_kernels - before == ways.compiled
+            for offset in range(14):
+                for count in (1, 2, 32):
+                    finds = set("abacabacddddda"[offset:]) & set(expression)
+                    pull = frame(offset, topic="Tagged", subscription=expression, max_msg_nums=count)
+                    [answer] = await ways.take(pull, bool(finds))
+                    found = ResponseCode.SUCCESS if finds else ResponseCode.PULL_RETRY_IMMEDIATELY
+                    assert code_of(answer) == found
+        many = " || ".join(map(str, range(pull_layout.TAGS_MAX))) + " || a"
+        before = ways.taken_by_kernels
+        await ways.take(frame(topic="Tagged", subscription=many))
+        await ways.take(frame(topic="Tagged", subscription="nobody"), 0)
+        assert ways.taken_by_kernels == before
 
     play(tmp_path, scene)
+
+
+def test_a_filter_looks_at_so_many_units(tmp_path: Path) -> None:
+    """Where those are not all at hand, or none of them matches, the slow path says where to go on."""
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        tags = "ab" * 8 + "b" * 30 + "ab" * 4
+        for tag in tags:
+            await peer.send("Tagged", b"x" * 90, properties=f"TAGS\x01{tag}\x02")
+        await peer.dispatched()
+        for offset in range(len(tags)):
+            found = "a" in tags[offset : offset + 10]
+            [answer] = await ways.take(
+                frame(offset, topic="Tagged", subscription="a", max_msg_nums=3), int(found)
+            )
+            last = [n for n in range(offset, len(tags)) if tags[n] == "a"][2:3]
+            following = min([offset + 10, len(tags), *(n + 1 for n in last)])
+            assert b'"nextBeginOffset":"%d"' % following in answer
+
+    play(tmp_path, scene, maxFilterMessageSize="200")
 
 
 def test_offsets_are_committed_and_resets_are_told(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import random
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mqlake.broker.controller import BrokerController
+from mqlake.broker.fast.lease import Lease
 from mqlake.broker.fast.pull_lease import IDLE_ROUNDS_MAX
 from mqlake.broker.metrics.rpc_latency import Rpc
 from mqlake.compiled.kernels.pull_layout import TAKEN_PULLS
@@ -98,6 +100,55 @@ def test_consumers_that_read_on_are_answered_without_python(tmp_path: Path) -> N
             # the last ones, and one that finds nothing
             assert await pulls.same(wire, pull(0, 16)) == 1
             assert await pulls.same(wire, pull(0, 20)) == 0
+
+    play(tmp_path, scene)
+
+
+def test_consumers_of_some_tags(tmp_path: Path) -> None:
+    async def scene(pulls: Pulls) -> None:
+        for n in range(40):
+            await pulls.peer.send("T", b"%d" % n, properties=f"TAGS\x01Tag{'ABCD'[n % 4]}\x02")
+        await pulls.peer.dispatched()
+
+        def ask(offset: int) -> bytes:
+            return pull(0, offset, subscription="TagA || TagC")
+
+        async with Wire(pulls.controller) as wire:
+            for _ in range(3):
+                await pulls.same(wire, ask(0))
+            for offset in range(1, 30):
+                assert await pulls.same(wire, ask(offset)) == 1, offset
+            assert await pulls.same(wire, b"".join(ask(offset) for offset in (3, 30, 31, 33))) == 4
+            # nothing that it asked for is left
+            assert await pulls.same(wire, ask(39)) == 0
+
+    play(tmp_path, scene)
+
+
+def test_pulls_alone_do_not_take_the_lock_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(pulls: Pulls) -> None:
+        await pulls.fill()
+        leases = 0
+        run = Lease.run
+
+        def counting(self: Lease, *arguments: Any) -> Any:
+            nonlocal leases
+            leases += 1
+            return run(self, *arguments)
+
+        monkeypatch.setattr(Lease, "run", counting)
+        async with Wire(pulls.controller) as wire:
+            for _ in range(4):
+                await pulls.same(wire, pull(0, 0))
+            before = leases
+            for _ in range(4):
+                assert await pulls.same(wire, pull(0, 0) + pull(0, 4)) == 2
+            assert leases == before
+            stored = fast_loop(pulls.controller).messages
+            sent = send(topic="T", queue_id=0, opaque=1)
+            for _ in range(6):
+                assert len(await wire.say(pull(0, 0) + sent)) == 2
+            assert fast_loop(pulls.controller).messages > stored and leases > before
 
     play(tmp_path, scene)
 

@@ -110,7 +110,7 @@ class FastLoop:
         arrays = stake.received, stake.numbers, stake.octets, parts.numbers, parts.octets, *stake.pull_tables
         common = np.zeros(common_size(len(self.shares)), np.int64)
         with select.epoll() as empty:
-            kernels.receive(empty.fileno(), False, 0, *arrays, 0)
+            kernels.receive_until(empty.fileno(), False, 0, *arrays, 0)
             kernels.serve(empty.fileno(), np.zeros(4, np.uint8), 0, *arrays, common)
         kernels.answer(0, 0, stake.numbers, parts.numbers, parts.octets)
         for share in others:
@@ -211,9 +211,13 @@ class FastLoop:
         if self.endpoint.going_away:
             takes = [False] * len(shares)
         try:
-            if all(takes) and (rows := self._serve(shares)) is not None:
+            only_pulls = len(shares) == 1 and shares[0].only_pulls
+            if all(takes) and not only_pulls and (rows := self._serve(shares)) is not None:
                 return rows
-            return sum(share.rounds(takes=may) for share, may in zip(shares, takes, strict=True))
+            others = self._lease.others if only_pulls and self._lease is not None else -1
+            return sum(
+                share.rounds(takes=may, others=others) for share, may in zip(shares, takes, strict=True)
+            )
         finally:
             self._watch(shares)
 
@@ -265,7 +269,7 @@ class FastLoop:
         if not has_served:
             return None
         self._leased(lease.stored)
-        return sum(share.after_lease() for share in shares)
+        return sum(share.after_lease(lease.stored) for share in shares)
 
     def _leased(self, messages: int) -> None:
         """A lease has stored so many."""

@@ -16,8 +16,9 @@ and sends them from the mapped log:
 
     match_pulls ─▶ what the broker says of each plan, its queue's limits and units ─▶ give_pulls ─▶ counted
 
-Plain is a pull with a JSON header, of one queue, without a filter by tags and without access control. Where connections
-are served by compiled code (fast_loop), it answers those of consumers that read on without Python (pull_lease).
+Plain is a pull with a JSON header, of one queue, without access control, of all messages or of those with some tags.
+Where connections are served by compiled code (fast_loop), it answers those of consumers that read on without Python
+(pull_lease).
 """
 
 from __future__ import annotations
@@ -149,6 +150,7 @@ class PullPlan:
         "rpc",
         "signed",
         "size",
+        "span",
         "takes_fast_path",
         "versions",
     )
@@ -173,9 +175,9 @@ class PullPlan:
         """What is around those."""
         self.row = -1
         """Its number in compiled code."""
-        self.count_max = 0
+        self.span = 0
         self.ahead: Ahead | None = None
-        """How many messages an answer has at most, and the units that it takes them from there."""
+        """How many units of the queue a pull looks at, at most, and those that are at hand there."""
         self.read_to = 0
         """Where the last pull by compiled code ended."""
         self.compensated_at = 0.0
@@ -424,7 +426,7 @@ class FastPull:
         at = layout.PULLS_AT + number * layout.PULL_SIZE
         offset = cells[at + layout.QUEUE_OFFSET]
         low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
-        end = min(offset + plan.count_max, high)
+        end = min(offset + plan.span, high)
         if not low <= offset < end:
             return None
         found = self._ahead_of(plan, queue, offset, end, may_look=may_look)
@@ -437,6 +439,7 @@ class FastPull:
         cells[at + layout.FILE_BASE] = file.file_from_offset
         cells[at + layout.UNITS_START] = _unit_at(plan, ahead.first, offset)
         cells[at + layout.UNITS] = min(end, ahead.end) - offset
+        cells[at + layout.IS_WHOLE] = end <= ahead.end
         cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
         return array
 
@@ -508,7 +511,7 @@ class FastPull:
     def _queue_of(self, connection: Connection, plan: PullPlan) -> ConsumeQueue | None:
         """The queue of a plan whose pulls are plain now, else None."""
         header = plan.header
-        if not self._is_usual(connection, plan) or plan.row < 0 or plan.message_filter is not None:
+        if not self._is_usual(connection, plan) or plan.row < 0:
             return None
         offsets = self._broker.consumer_offset_manager
         if offsets.has_offset_reset(header.topic, header.consumer_group, header.queue_id):
@@ -575,7 +578,7 @@ class FastPull:
             header.topic,
             header.queue_id,
         )
-        following = pull[layout.QUEUE_OFFSET] + pull[layout.FOUND]
+        following = pull[layout.NEXT]
         offsets.commit_pull_offset(host, group, topic, queue_id, following)
         if header.sys_flag & COMMIT_OFFSET_FLAG:
             offsets.commit_offset(host, group, topic, queue_id, pull[layout.COMMIT_OFFSET])
@@ -619,9 +622,15 @@ class FastPull:
                 self._is_loading = True
                 threading.Thread(target=self.load, name="FastPullLoading", daemon=True).start()
             return
-        if plan.message_filter is not None or self._access is not None:
+        if self._access is not None or plan.header.max_msg_nums > layout.MESSAGES_MAX:
             return
-        if plan.header.max_msg_nums > layout.MESSAGES_MAX:
+        config = self._broker.store_config
+        count_max = max(1, min(plan.header.max_msg_nums, config.max_transfer_count_on_message_in_memory))
+        codes: list[int] = []
+        span = count_max
+        if isinstance(plan.message_filter, TagFilter):
+            codes, span = sorted(plan.message_filter.codes), config.filter_span(plan.header.max_msg_nums)
+        if len(codes) > layout.TAGS_MAX or span > layout.UNITS_AHEAD:
             return
         if len(self._rows) == layout.PLANS_MAX:
             self._forget_rows()
@@ -635,8 +644,6 @@ class FastPull:
         at = row * layout.TEXT_SIZE
         self._view[at : at + len(text)] = text
         names = (name_a, name_b, name_c)
-        count_max = self._broker.store_config.max_transfer_count_on_message_in_memory
-        count_max = max(1, min(plan.header.max_msg_nums, count_max))
         order = (b'"opaque":', b'"queueOffset":"', b'"commitOffset":"')
         self.tables.numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE] = [
             at,
@@ -645,11 +652,15 @@ class FastPull:
             *map(len, plan.head_pieces),
             len(topic),
             plan.header.queue_id,
-            self._broker.store_config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_memory,
             count_max,
+            span,
+            len(codes),
             *[0] * (layout.PLAN_SIZE - layout.IS_READY),
         ]
-        plan.row, plan.ahead, plan.count_max = row, None, count_max
+        tags_at = layout.TAGS_AT + row * layout.TAGS_MAX
+        self.tables.numbers[tags_at : tags_at + len(codes)] = codes
+        plan.row, plan.ahead, plan.span = row, None, span
         self._rows.append(plan)
 
     def _forget_rows(self) -> None:

@@ -187,7 +187,8 @@ class Lease:
         """Of all stakes."""
         self._known_to: list[list[QueueId]] = []
         self._ended_ns = 0
-        self._others = _descriptor_of(asyncio.get_running_loop())
+        self.others = _descriptor_of(asyncio.get_running_loop())
+        """What is readable when the event loop has something to do; -1 if it does not say."""
         self.stored = 0
         """How many messages the last lease stored."""
 
@@ -207,7 +208,7 @@ class Lease:
         self._gather()
         queues, cells, rows = self._queues, self._cells, self._rows
         # compiled code waits for more only where more has come lately
-        lingers = self._others >= 0 and self.has_just_ended and not self._is_waited_for(queues)
+        lingers = self.others >= 0 and self.has_just_ended and not self._is_waited_for(queues)
         lasts = SHARED_LEASE_NS if not self._is_alone() else LEASE_NS if lingers else LINGER_NS
         self.stored, known = 0, len(queues)
         for stake in stakes:
@@ -224,7 +225,7 @@ class Lease:
             cells[STORED] = cells[STOPS] = 0
             rows[COUNT:, :known] = 0
             rows[OFFSET, :known] = queue_offsets
-            ends_ns, others = time.monotonic_ns() + lasts, self._others
+            ends_ns, others = time.monotonic_ns() + lasts, self.others
             for stake in stakes:
                 stake.begin(ends_ns=ends_ns, lingers=lingers, others=others, stop=stop)
                 others = -1  # one thread watches the event loop

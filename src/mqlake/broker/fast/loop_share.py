@@ -38,6 +38,7 @@ from mqlake.compiled.kernels.loop_layout import (
     MODE,
     NUMBERS_SIZE,
     OCTETS_SIZE,
+    OTHERS,
     PARTS_AT,
     PEER_SIZE,
     PEERS_AT,
@@ -47,6 +48,7 @@ from mqlake.compiled.kernels.loop_layout import (
     SLOT_SIZE,
     SLOTS_MAX,
     START,
+    STOP_FD,
     WHAT,
 )
 from mqlake.compiled.kernels.send_layout import QUEUE_MESSAGES, QUEUE_PUTS
@@ -57,6 +59,9 @@ from mqlake.store.results import PutMessageFuture
 
 logger = logging.getLogger(__name__)
 
+PULLS_NS = 5_000_000
+"""How long compiled code answers pulls before Python has its turn, if nothing else comes: without the log's lock, but
+timers of the event loop wait for it."""
 ROUNDS_MAX = 8
 """Rounds in a row before the event loop has its turn."""
 
@@ -75,6 +80,8 @@ class LoopShare:
         self._rows_at_hand = self._unsent = 0
         self._epoll: select.epoll | None = None
         self.pulls: PullLease | None = None
+        self.only_pulls = self._had_pulls = False
+        """Whether the last round of pulls or sends brought no sends, and whether the last one answered pulls."""
         self.fast_pull: FastPull | None = None
 
     def serve_pulls(self, fast_pull: FastPull) -> None:
@@ -175,18 +182,28 @@ class LoopShare:
             self.pulls.begin()
 
     def end_pulls(self) -> None:
-        if self.pulls is not None and (rest := self.pulls.end(self._connection_of)) is not None:
+        if self.pulls is None:
+            return
+        if (rest := self.pulls.end(self._connection_of)) is not None:
             fd, data = rest
             self.transports[fd].write(data.data)
+        self._had_pulls = self.pulls.answered > 0
+
+    def _note(self, sends: int) -> None:
+        """What the last round brought; other requests change nothing."""
+        if sends or self._had_pulls:
+            self.only_pulls = not sends
 
     def _connection_of(self, fd: int) -> Connection:
         return self.transports[fd].connection
 
-    def after_lease(self) -> int:
-        """All that follows from a lease; how many connections were ready in its last round."""
+    def after_lease(self, stored: int) -> int:
+        """All that follows from a lease, which stored so many messages; how many connections were ready in its last
+        round."""
         stake, fast_send = self.stake, self.fast_send
         assert stake.served is not None
         rows, left, count, done, places, transactional = stake.served
+        self._note(stored + count)
         if count and not done:  # to queues that are not known, or of transactions
             fast_send.columns[QUEUE_MESSAGES : QUEUE_PUTS + 1, :places] = 0
             done, unsent = self._store(rows, count, places, transactional)
@@ -201,12 +218,15 @@ class LoopShare:
 
     # --- rounds
 
-    def rounds(self, *, takes: bool) -> int:
-        """Some, where there can be no lease; how many connections were ready in the last one."""
+    def rounds(self, *, takes: bool, others: int = -1) -> int:
+        """Some, where there can be no lease, or one for a while, where only pulls came lately and `others` is readable
+        when the event loop has something to do; how many connections were ready in the last one."""
         rows = 0
+        lasts_ns = PULLS_NS if others >= 0 else 0
+        self.stake.cells[LEASE_AT + OTHERS], self.stake.cells[LEASE_AT + STOP_FD] = others, -1
         for _ in range(ROUNDS_MAX):
-            rows = self._round(takes)
-            if rows < 2:  # after one alone there is hardly ever another
+            rows = self._round(takes, lasts_ns)
+            if rows < 2 or lasts_ns:  # after one alone there is hardly ever another
                 break
         return rows
 
@@ -226,14 +246,15 @@ class LoopShare:
         self.messages += done
         return done, self._unsent
 
-    def _round(self, takes: bool) -> int:
-        """One read of each connection that is ready, and all that follows from it; how many there were."""
+    def _round(self, takes: bool, lasts_ns: int) -> int:
+        """One read of each connection that is ready, and all that follows from it; how many there were. As many reads
+        as bring only pulls until `lasts_ns` are over."""
         fast_send, kernels, stake = self.fast_send, self._kernels, self.stake
         parts, fast_send.places_of = fast_send.parts, None
         rows: int
         self.begin_pulls()
         try:
-            rows, left, count, places, transactional = kernels.receive(
+            rows, left, count, places, transactional = kernels.receive_until(
                 stake.epoll,
                 takes,
                 fast_send.record_max,
@@ -243,10 +264,11 @@ class LoopShare:
                 parts.numbers,
                 parts.octets,
                 *stake.pull_tables,
-                0,
+                lasts_ns,
             )
         finally:
             self.end_pulls()
+        self._note(count)
         if count:
             done, unsent = self._store(rows, count, places, transactional)
             left += unsent

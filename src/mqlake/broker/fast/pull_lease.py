@@ -61,6 +61,8 @@ class PullLease:
         self._fast_pull = fast_pull
         self._given: dict[PullPlan, Given] = {}
         self._stamp: tuple[object, ...] = ()
+        self.answered = 0
+        """Pulls, in the last round."""
         self._held: list[object] = []
         """What keeps the files mapped, until the round is over."""
 
@@ -138,9 +140,11 @@ class PullLease:
     def end(self, connection_of: Callable[[int], Connection]) -> tuple[int, Bytes] | None:
         """Counts what was answered; the descriptor that did not take a whole answer, and the rest of it."""
         fast_pull, cells = self._fast_pull, self._fast_pull.cells
+        self.answered = 0
         if not cells[layout.KNOWN]:
             self._held.clear()
             return None
+        self.answered = cells[layout.TURN]
         rest, fd = None, cells[layout.CUT_FD]
         if fd >= 0:
             data = np.empty(cells[layout.CUT_SIZE] - cells[layout.CUT_AT], np.uint8)

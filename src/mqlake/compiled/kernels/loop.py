@@ -149,6 +149,8 @@ _unlock = types.ExternalFunction("pthread_mutex_unlock", types.int32(types.uintp
 MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000  # Linux
 EPOLLIN = POLLIN = 1
 MILLISECOND_NS = 1_000_000
+TURN_NS = 300_000
+"""After so long the event loop has its turn if it has anything to do."""
 
 
 @compiled
@@ -360,6 +362,55 @@ def count_queues(loop_numbers, numbers, common):
         queues[BYTES, places[place]] += columns[QUEUE_BYTES, place]
         queues[PUTS, places[place]] += columns[QUEUE_PUTS, place]
     _unlock(address(common, np.int64(0)))
+
+
+@compiled
+def receive_until(
+    epoll,
+    takes,
+    record_max,
+    received,
+    loop_numbers,
+    octets,
+    numbers,
+    send_octets,
+    pull_numbers,
+    pull_octets,
+    lasts_ns,
+):
+    """As `receive`, again and again for `lasts_ns` (0: once) as long as only pulls come that are answered here; what it
+    says is of the last round. Ends early where the event loop has other things to do."""
+    loop_numbers = borrowed(loop_numbers)
+    began = polled = now = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+    while True:
+        last = receive(
+            epoll,
+            takes,
+            record_max,
+            received,
+            loop_numbers,
+            octets,
+            numbers,
+            send_octets,
+            pull_numbers,
+            pull_octets,
+            np.int64(0),
+        )
+        rows, left, count, _, _ = last
+        if lasts_ns == 0 or left > 0 or count > 0:
+            break
+        now = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+        if now - began >= lasts_ns:
+            break
+        if rows < 2 or now - polled >= TURN_NS:  # after more than one there mostly is another
+            if rows < 2 and not wait(epoll, began + lasts_ns - now, loop_numbers):
+                break
+            if rows >= 2:
+                wait(epoll, np.int64(0), loop_numbers)
+            polled = now
+            if now - began >= TURN_NS and loop_numbers[LEASE_AT + POLLED + 1] >> 48 != 0:
+                break
+    return last
 
 
 @compiled

@@ -24,6 +24,8 @@ from __future__ import annotations
     QUEUE_ID,
     BYTES_MAX,
     COUNT_MAX,
+    SPAN,
+    TAGS,
     IS_READY,
     READY_FILE,
     READY_FILE_END,
@@ -45,11 +47,11 @@ from __future__ import annotations
     TAKEN_LAST_OFFSET,
     TAKEN_LAST_SIZE,
     TAKEN_TURN,
-) = range(38)
+) = range(40)
 """Of a plan: where its text begins; the lengths of the four pieces of a header around its three numbers, and which of
 these is what; the lengths of the five pieces of the answer's header around nextBeginOffset, minOffset, maxOffset and
-opaque; what its records say of themselves; and how many bytes of them an answer has, beside the first, and how many of
-them at most.
+opaque; what its records say of themselves; how many bytes of them an answer has, beside the first, and how many of
+them at most; how many units it looks at for those, and how many tags its filter has (0: no filter; see TAGS_AT).
 
 Then what Python gives for a round without it: whether the plan is ready, its file (as of a pull), which messages of the
 queue it has units of, the queue's limits, and the physical offset before which records are only on disk, perhaps.
@@ -84,15 +86,20 @@ turn."""
     SIZE,
     LAST_OFFSET,
     LAST_SIZE,
-) = range(16)
+    NEXT,
+    IS_WHOLE,
+) = range(18)
 """Of a pull: its plan, its numbers, where its frame ends; where its mapped file lies in memory, how far it may be read,
 and its first offset in the log; where its units are, how many, and the limits of its queue. Then what was found:
-how many messages, their bytes, and where the last one is."""
-PULL_SIZE = 16
+how many messages, their bytes, where the last one is, and which queue offset is next. IS_WHOLE: the units are all that
+it may look at."""
+PULL_SIZE = 18
 PULLS_MAX = 16
 """Pulls that are answered in one step."""
 MESSAGES_MAX = 64
-"""Units of a pull; who asks for more is answered by Python."""
+"""Messages of a pull; who asks for more is answered by Python."""
+TAGS_MAX = 16
+"""Of a filter; one with more is Python's."""
 UNIT_SIZE = 20
 UNITS_AHEAD = 2048
 """Units of its queue that are kept of each plan, for who reads on."""
@@ -114,10 +121,15 @@ KNOWN, HINT, TURN, CUT_FD, CUT_SIZE, CUT_AT, TIME, TIME_NS = range(ROUND_AT, ROU
 """Of a round without Python: how many plans may be ready (0: none is), which of them is tried first, how many pulls
 were answered, which descriptor did not take all answers of a step (-1: none), how many bytes these are and how many it
 took, and room for a timespec."""
-NUMBERS_SIZE = ROUND_AT + 8
+TAGS_AT = ROUND_AT + 8
+"""The tags codes of each plan's filter."""
+CHOSEN_OFFSETS_AT = TAGS_AT + PLANS_MAX * TAGS_MAX
+"""Queue offsets of the units that the filter of a pull lets through; these are at CHOSEN_AT."""
+NUMBERS_SIZE = CHOSEN_OFFSETS_AT + MESSAGES_MAX
 ROUND_BYTES_MAX = 4 << 20
 """Bytes of the answers to one read, after which Python goes on."""
 
 UNITS_AT = PLANS_MAX * TEXT_SIZE
 HEADS_AT = UNITS_AT + PLANS_MAX * UNITS_AHEAD * UNIT_SIZE
-OCTETS_SIZE = HEADS_AT + PULLS_MAX * HEAD_SIZE_MAX
+CHOSEN_AT = HEADS_AT + PULLS_MAX * HEAD_SIZE_MAX
+OCTETS_SIZE = CHOSEN_AT + MESSAGES_MAX * UNIT_SIZE

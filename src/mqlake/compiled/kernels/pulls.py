@@ -31,6 +31,8 @@ from mqlake.compiled.kernels.primitives import (
 from mqlake.compiled.kernels.pull_layout import (
     ANSWER_0,
     BYTES_MAX,
+    CHOSEN_AT,
+    CHOSEN_OFFSETS_AT,
     COMMIT_OFFSET,
     COMMIT_OFFSET_IS,
     COUNT_MAX,
@@ -49,6 +51,7 @@ from mqlake.compiled.kernels.pull_layout import (
     IOV_AT,
     IOV_MAX,
     IS_READY,
+    IS_WHOLE,
     KNOWN,
     LAST_OFFSET,
     LAST_SIZE,
@@ -57,6 +60,7 @@ from mqlake.compiled.kernels.pull_layout import (
     MESSAGE_AT,
     MESSAGES_MAX,
     MIN_OFFSET,
+    NEXT,
     OPAQUE,
     OPAQUE_IS,
     PLAN,
@@ -80,7 +84,11 @@ from mqlake.compiled.kernels.pull_layout import (
     RUNS_AT,
     SIZE,
     SLOW_NS,
+    SPAN,
     STEP_BYTES_MAX,
+    TAGS,
+    TAGS_AT,
+    TAGS_MAX,
     TAKEN_BYTES,
     TAKEN_COMMIT,
     TAKEN_FD,
@@ -235,7 +243,7 @@ def put_head(octets, at, plan, pull):
         end = put(octets, end, octets, text, plan[ANSWER_0 + piece])
         text += plan[ANSWER_0 + piece]
         if piece == 0:
-            end = put_number(octets, end, pull[QUEUE_OFFSET] + pull[FOUND])
+            end = put_number(octets, end, pull[NEXT])
         elif piece == 1:
             end = put_number(octets, end, pull[MIN_OFFSET])
         elif piece == 2:
@@ -245,6 +253,25 @@ def put_head(octets, at, plan, pull):
     store32(octets, at, end - at - 4 + pull[SIZE])
     store32(octets, at + 4, end - at - 8)
     return end
+
+
+@compiled
+def choose(pull, plan, numbers, octets):
+    """Copies the units that the plan's filter lets through to CHOSEN, with their queue offsets, as many as an answer
+    has; how many. 0 as well when there may be more of them than those that are at hand."""
+    tags, count, looked_at = TAGS_AT + pull[PLAN] * TAGS_MAX, np.int64(0), np.int64(0)
+    while looked_at < pull[UNITS] and count < plan[COUNT_MAX]:
+        unit = pull[UNITS_START] + looked_at * UNIT_SIZE
+        code = load64(octets, unit + 12)
+        for tag in range(tags, tags + plan[TAGS]):
+            if numbers[tag] == code:
+                copy(octets, CHOSEN_AT + count * UNIT_SIZE, octets, unit, UNIT_SIZE)
+                numbers[CHOSEN_OFFSETS_AT + count] = pull[QUEUE_OFFSET] + looked_at
+                count += 1
+                break
+        looked_at += 1
+    pull[NEXT] = pull[QUEUE_OFFSET] + looked_at
+    return np.int64(0) if count < plan[COUNT_MAX] and pull[IS_WHOLE] == 0 else count
 
 
 @compiled
@@ -259,9 +286,12 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
     while done < count and total < STEP_BYTES_MAX:
         pull = pulls[done]
         plan = rows[pull[PLAN]]
-        if parts + 1 + pull[UNITS] > IOV_MAX:
+        units_at, unit_count, queue_offsets = pull[UNITS_START], pull[UNITS], no_offsets
+        if plan[TAGS] > 0:
+            units_at, unit_count = np.int64(CHOSEN_AT), choose(pull, plan, numbers, octets)
+            queue_offsets = numbers[CHOSEN_OFFSETS_AT : CHOSEN_OFFSETS_AT + unit_count]
+        if parts + 1 + unit_count > IOV_MAX:
             break
-        units_at = pull[UNITS_START]
         topic_at = plan[TEXT_AT]
         for piece in range(4):
             topic_at += plan[HEADER_0 + piece]
@@ -273,13 +303,13 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
             pull[FILE_BASE],
             octets,
             units_at,
-            pull[UNITS],
+            unit_count,
             octets,
             topic_at,
             plan[TOPIC_LENGTH],
             plan[QUEUE_ID],
             pull[QUEUE_OFFSET],
-            no_offsets,
+            queue_offsets,
             plan[BYTES_MAX],
             False,
             runs,
@@ -288,6 +318,10 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
             break
         pull[FOUND] = found
         pull[SIZE] = size
+        if plan[TAGS] == 0:
+            pull[NEXT] = pull[QUEUE_OFFSET] + found
+        elif found < unit_count:
+            pull[NEXT] = queue_offsets[found]
         pull[LAST_OFFSET] = load64(octets, units_at + (found - 1) * UNIT_SIZE)
         pull[LAST_SIZE] = load32(octets, units_at + (found - 1) * UNIT_SIZE + 8)
         head = np.int64(HEADS_AT + done * HEAD_SIZE_MAX)
@@ -344,10 +378,11 @@ def may_be_pull(received, start, stop):
 def prepare_pull(pull, plan, octets):
     """Gives the pull what its plan has for this round; False when that is not enough for it."""
     offset = pull[QUEUE_OFFSET]
-    end = min(offset + plan[COUNT_MAX], plan[READY_MAX])
+    end = min(offset + plan[SPAN], plan[READY_MAX])
     if plan[IS_READY] == 0 or offset < plan[READY_MIN] or offset >= end:
         return False
-    if offset < plan[READY_FROM] or end > plan[READY_TO]:
+    is_whole = end <= plan[READY_TO]
+    if not plan[READY_FROM] <= offset < plan[READY_TO] or not (is_whole or plan[TAGS] > 0):
         return False
     unit = UNITS_AT + (pull[PLAN] * UNITS_AHEAD + offset - plan[READY_FROM]) * UNIT_SIZE
     if load64(octets, unit) < plan[READY_FLOOR]:
@@ -356,7 +391,8 @@ def prepare_pull(pull, plan, octets):
     pull[FILE_END] = plan[READY_FILE_END]
     pull[FILE_BASE] = plan[READY_FILE_BASE]
     pull[UNITS_START] = unit
-    pull[UNITS] = end - offset
+    pull[UNITS] = min(end, plan[READY_TO]) - offset
+    pull[IS_WHOLE] = is_whole
     pull[MIN_OFFSET] = plan[READY_MIN]
     pull[MAX_OFFSET] = plan[READY_MAX]
     return True
@@ -373,7 +409,7 @@ def note_pull(pull, plan, fd, turn, elapsed):
         plan[TAKEN_SLOW_NS] += elapsed
     else:
         plan[TAKEN_NS] += elapsed
-    plan[TAKEN_NEXT] = pull[QUEUE_OFFSET] + pull[FOUND]
+    plan[TAKEN_NEXT] = pull[NEXT]
     plan[TAKEN_COMMIT] = pull[COMMIT_OFFSET]
     plan[TAKEN_FD] = fd
     plan[TAKEN_LAST_OFFSET] = pull[LAST_OFFSET]
