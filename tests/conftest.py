@@ -23,6 +23,8 @@ from tests.waiting import PATIENCE_S
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# a pytest that a test starts must not write this one's reports
+os.environ.pop("PYTEST_ADDOPTS", None)
 
 # a shell starts background jobs with Ctrl-C ignored, and so would be every process that a test starts
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -69,6 +71,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if archiving is not None and archiving.poll() is None:
         os.killpg(archiving.pid, signal.SIGTERM)
         archiving.wait()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays to the end: it is not looked at for garbage, neither now nor in any later round."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

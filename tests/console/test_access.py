@@ -10,8 +10,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 
 from mqlake.client import Message
 from mqlake.client.blocking import Admin, Producer
@@ -137,6 +135,10 @@ def test_users_and_acls_change_only_after_a_look(served: Served) -> None:
 
 def test_every_mcp_tool_works_for_a_user_who_may_only_read(broker: RocketMQ, served: Served) -> None:
     """The broker would refuse what changes anything."""
+    # a second to load, and each worker collects all files
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     user, secret = "looks", "looks-secret-123"
     browser = logged_in(served)
     browser.post("/users", action="create", user=user, type="Normal", secret=secret, confirm="true")

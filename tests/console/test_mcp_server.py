@@ -7,11 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
-
 from mqlake.console.ask import Page
-from mqlake.console.mcp_server import schema
 from mqlake.console.pages import PAGES
 from mqlake.remoting.loop import run
 from tests.store.small_store import COUNT, contents, fill
@@ -24,6 +20,10 @@ def data(result: Any) -> Any:
 
 
 def test_the_official_client_reads_a_store(tmp_path: Path) -> None:
+    # a second to load, and each worker collects all files
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     root = fill(tmp_path / "store")
     before = contents(root)
     command = StdioServerParameters(
@@ -49,6 +49,8 @@ def test_the_official_client_reads_a_store(tmp_path: Path) -> None:
 
 
 def test_every_tool_is_a_page_and_none_changes_anything() -> None:
+    from mqlake.console.mcp_server import schema
+
     pages: list[Page] = [page for page in PAGES if page.tool]
     assert len({page.tool for page in pages}) == len(pages)
     for page in pages:
