@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import random
 import shutil
 from collections.abc import Callable, Sequence
@@ -11,11 +12,13 @@ from mqlake.errors import ForeignFormatError, StoreCorruptError, StoreLockedErro
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
+from mqlake.store import recovery
 from mqlake.store.check.repair import repair_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dropped import kept_copies, whole_records
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.log.log_end import SECTOR
 from mqlake.store.message_store import DefaultMessageStore, open_store
@@ -120,6 +123,8 @@ class TestEnd:
     def test_of_a_new_store(self, tmp_path: Path) -> None:
         report, bodies = recovered(tmp_path / "a" / "b")
         assert (report.clean_exit, report.end_offset, bodies) == (True, 0, [])
+        assert dataclasses.replace(report, seconds=0.0) == RecoveryReport(True)
+        assert report.describe() == "clean exit: 0 records checked from offset 0, the log ends at 0"
 
     def test_in_an_empty_last_file(self, tmp_path: Path, crashed: bool) -> None:
         """The file was made, the process died before it wrote to it."""
@@ -773,10 +778,123 @@ def test_a_store_in_use_is_not_recovered(tmp_path: Path) -> None:
         }
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
-    filled(tmp_path, BODIES)
+@pytest.mark.parametrize("kept", [0, 12, recovery.KEPT_RECORDS_MAX])
+def test_progress_is_told_and_memory_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """First of the look at the log, then of the dispatch of what it did not keep."""
+    *offsets, end = filled(tmp_path, BODIES)
+    shutil.rmtree(tmp_path / "consumequeue")
+    forget_flushes(tmp_path)
     pretend_crash(tmp_path)
+    monkeypatch.setattr(recovery, "KEPT_RECORDS_MAX", kept)
     told: list[tuple[int, int]] = []
-    open_store(tmp_path, SMALL, progress=lambda done, total: told.append((done, total))).shutdown()
-    assert told == sorted(told)
-    assert 0 < told[-1][0] <= told[-1][1]
+    evicted: list[tuple[int, int, int]] = []
+    whole = MappedFile.evict
+
+    def evict(file: MappedFile, start: int, stop: int) -> None:
+        evicted.append((file.file_from_offset, start, stop))
+        whole(file, start, stop)
+
+    monkeypatch.setattr(MappedFile, "evict", evict)
+    with open_store(tmp_path, SMALL, progress=lambda done, total: told.append((done, total))) as store:
+        assert bodies_of(store) == BODIES
+    files = sorted(int(path.name) for path in (tmp_path / "commitlog").iterdir())
+    ends = [*files[1:], end] if end < files[-1] + FILE_SIZE else files[1:]
+    ends = [each for each in ends if each <= end]
+    total = len(files) * FILE_SIZE
+    read_again = [each for each in ends if sum(offset < each for offset in offsets) > kept]
+    assert told == [(each, 2 * total) for each in ends] + [(total + each, 2 * total) for each in read_again]
+    for base, stop in zip(files, ends, strict=False):
+        times = 1 + (stop in read_again)
+        assert evicted.count((base, 0, stop - base)) == times
+
+
+class TestReport:
+    """What a recovery says of itself."""
+
+    def test_what_is_a_loss(self) -> None:
+        whole = RecoveryReport(False, end_offset=100, queues_reached=100)
+        assert not whole.lost_something
+        for lost in (
+            {"fences": [(5, 6, "?")]},
+            {"dropped_records": 1},
+            {"queues_reached": 101},
+            {"torn_bytes": 1, "torn_reason": "body CRC"},
+        ):
+            assert dataclasses.replace(whole, **lost).lost_something  # type: ignore[arg-type]
+        unfinished = dataclasses.replace(whole, torn_bytes=9, torn_reason=recovery.NEVER_FINISHED)
+        assert not unfinished.lost_something
+
+    def test_its_words(self) -> None:
+        report = RecoveryReport(False, scanned_from=5, end_offset=100, records_scanned=7)
+        start = "no clean exit: 7 records checked from offset 5, the log ends at 100"
+        assert report.describe() == start
+        many = [(number, 10, "gone") for number in range(12)]
+        for fields, words in (
+            ({"torn_bytes": 9, "torn_reason": "cut"}, "; a torn tail of 9 bytes was cut off (cut)"),
+            ({"queues_reached": 100}, ""),
+            (
+                {"queues_reached": 101},
+                "; the consume queues knew of messages up to offset 101, which are gone",
+            ),
+            ({"records_indexed_again_from": 0}, "; the index was rebuilt from offset 0"),
+            (
+                {"dropped_records": 3, "dropped_copies": ["a", "b", "c"]},
+                (
+                    "; 3 whole records in it, of an append that never finished or older than the log's last, "
+                    "are kept in c; `mqlake store dropped` lists them"
+                ),
+            ),
+            (
+                {"fences": many[:2], "salvaged_records": 4},
+                (
+                    "; 2 holes in what had not been flushed were fenced off: 10 bytes at 0 (gone), 10 bytes at 1 "
+                    "(gone); the 4 whole records after the first were kept"
+                ),
+            ),
+        ):
+            assert dataclasses.replace(report, **fields).describe() == start + words  # type: ignore[arg-type]
+        for count, more in ((10, "; the"), (11, " and 1 more; the"), (12, " and 2 more; the")):
+            text = dataclasses.replace(report, fences=many[:count]).describe()
+            assert f"10 bytes at 9 (gone){more} 0 whole records" in text
+            assert "10 bytes at 10" not in text
+
+
+class TestIndexAgain:
+    def test_entries_that_a_power_cut_took_before_where_the_scan_begins(self, tmp_path: Path) -> None:
+        """Log and queues were flushed, the index was not: its file goes, and the log is read for it from the start."""
+        *offsets, _ = filled(tmp_path, BODIES)
+        pretend_crash(tmp_path)
+        checkpoint = StoreCheckpoint(str(tmp_path / "checkpoint"))
+        checkpoint.index_msg_timestamp = 0
+        checkpoint.flush()
+        checkpoint.close()
+        reports: list[RecoveryReport] = []
+        with open_store(tmp_path, SMALL, on_recovered=reports.append) as store:
+            found = [[m.body for m in store.query_message("T", f"k{n}", 8).messages()] for n in range(30)]
+        assert found == [[body] for body in BODIES]
+        assert reports[0].records_indexed_again_from == 0 < reports[0].scanned_from < offsets[-1]
+
+    def test_entries_of_records_that_are_gone(self, tmp_path: Path) -> None:
+        *offsets, _ = filled(tmp_path, BODIES)
+        overwrite(tmp_path, offsets[-1] + 100, b"\xff")
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        report, bodies = recovered(tmp_path)
+        assert bodies == BODIES[:-1] and report.records_indexed_again_from == 0
+        assert verify_store(tmp_path, SMALL).damage_count == 0
+
+
+def test_the_last_file_gets_its_space(tmp_path: Path) -> None:
+    """It may be sparse, as Java makes it, or as a copy has it."""
+    filled(tmp_path, BODIES)
+    last = log_file(tmp_path, -1)
+    data = last.read_bytes().rstrip(b"\0")
+    last.unlink()
+    with last.open("wb") as file:
+        file.write(data)
+        file.truncate(FILE_SIZE)
+    pretend_crash(tmp_path)
+    with open_store(tmp_path, SMALL):
+        assert last.stat().st_blocks * 512 >= FILE_SIZE

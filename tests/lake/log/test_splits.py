@@ -446,6 +446,13 @@ class TestElsewhere:
             plan(uploaded(damaged))
         assert str(16 << 10) in str(error.value)
 
+    @pytest.mark.parametrize("sizes", [(1000, 2000), (2000, 1000)])
+    def test_of_two_sizes_the_larger_is_that_of_a_file(self, sizes: tuple[int, int]) -> None:
+        files = {f"commitlog/{n * 2000:020d}": b"x" * size for n, size in enumerate(sizes)}
+        with pytest.raises(WrongFileSizeError, match="1000 bytes") as error:
+            plan(uploaded_files(files))
+        assert "2000" in str(error.value)
+
     def test_a_log_without_data(self) -> None:
         assert plan(uploaded_files({"commitlog/00000000000000000000": bytes(1000)})) == []
         assert plan(uploaded_files({"commitlog/00000000000000000000": b"", "commitlog/README": b"x"})) == []

@@ -315,6 +315,16 @@ class TestFinder:
         ):
             self.find(tmp_path, offsets[1], size=size, known=True, queued_only_flushed=True)
 
+    def test_a_torn_record_in_the_second_file(self, tmp_path: Path) -> None:
+        *offsets, end = self.log(tmp_path)
+        self.zero_sector(tmp_path, offsets[5])
+        size = offsets[6] - offsets[5]
+        found = self.find(tmp_path, offsets[5], size=size)
+        assert [(fence.start, fence.size, fence.mapped_file.path) for fence in found.fences] == [
+            (offsets[5], size, str(log_file(tmp_path, 1)))
+        ]
+        assert (found.end, found.records) == (end, 1)
+
     def test_a_queue_that_knows_one_record_is_enough(self, tmp_path: Path) -> None:
         """The first or the last of a chunk."""
         *offsets, end = self.log(tmp_path)

@@ -209,6 +209,19 @@ def test_a_reader_sees_a_queue_that_was_cut_made_again_or_moved_on(tmp_path, kin
     assert seen() == (0, 0, -1, [])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recovery_says_where_the_last_record_ends(tmp_path, kind):
+    queue = make(kind, tmp_path)
+    queue.load()
+    assert queue.recover(thorough=True) == queue.recover(thorough=False) == queue.max_physic_offset == -1
+    for count in (10, 2500):
+        write(queue, 0, units_of(kind, 0, count))
+        for thorough in (True, False):
+            again = make(kind, tmp_path)
+            again.load()
+            assert again.recover(thorough=thorough) == again.max_physic_offset == count * RECORD
+
+
 @pytest.mark.parametrize("thorough", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("files", [1, 3])
