@@ -221,3 +221,11 @@ def test_numbers_are_written(value: int) -> None:
     assert out[: kernels.write_number(out, 0, value)].tobytes() == b"%d" % value
     assert kernels.write_hex(out, 3, value) == 19
     assert out[3:19].tobytes() == b"%016X" % value
+
+
+def test_damaged_headers() -> None:
+    """After one of the same shape."""
+    from tests.fuzz import send_headers  # which uses this module
+
+    done, count, found = send_headers.run(200_000)
+    assert done >= 200_000 and 0 < found < count
