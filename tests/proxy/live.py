@@ -23,6 +23,7 @@ from mqlake.base.clock import now_ms
 from mqlake.broker.controller import BrokerController
 from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.message import MessageExt
+from mqlake.proxy import clients, publish
 from mqlake.proxy.access import AccessAuthenticator
 from mqlake.proxy.local import LocalBackend
 from mqlake.proxy.server import GrpcServer
@@ -34,7 +35,10 @@ from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.loop import run
 from tests.broker.live import SCENE_S, make_controller
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
+
+# RocketMQ's 3 s may be over before a busy machine has answered
+clients.HEARTBEAT_TIMEOUT_S = publish.SEND_TIMEOUT_S = PATIENCE_S
 
 TYPES = definition.MessageType
 
