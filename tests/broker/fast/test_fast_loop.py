@@ -171,6 +171,26 @@ def test_full_files_under_many(tmp_path: Path, threads: str) -> None:
     run(play())
 
 
+def test_more_in_a_read_than_is_stored_in_a_round(tmp_path: Path) -> None:
+    """The rest is stored in the next rounds; another frame and a half one come after it."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        many = [batch(*(item(b"%d" % n) for n in range(100)), opaque=opaque) for opaque in range(60)]
+        last = send(b"last", opaque=62)
+        data = b"".join(many) + encode_frame(RemotingCommand(31998, opaque=61)) + last
+        async with Wire(fast) as one, Wire(plain) as other:
+            for wire in (one, other):
+                await wire.say(send())
+                wire._writer.write(data[:-9])
+            before = fast_loop(fast).messages
+            assert await one.say(data[-9:]) == await other.say(data[-9:])
+            await one.say(last)
+            assert fast_loop(fast).messages > before
+            await other.say(last)
+
+    on_two_brokers(tmp_path, scene)
+
+
 def test_a_peer_that_does_not_read(tmp_path: Path) -> None:
     """Its answers wait, it is not read from, others are served; then it gets all of them."""
 

@@ -52,6 +52,8 @@ from mqlake.compiled.kernels.loop_layout import (
     WHAT,
 )
 from mqlake.compiled.kernels.send_layout import QUEUE_MESSAGES, QUEUE_PUTS
+from mqlake.errors import ProtocolError
+from mqlake.remoting.codec import frame_end
 from mqlake.remoting.connection import Connection, FastPath
 from mqlake.remoting.epoll_transport import EpollTransport
 from mqlake.store.log.commit_log import AppendedMany
@@ -323,6 +325,26 @@ class LoopShare:
         start = PARTS_AT + SLOT_SIZE * (slot - 1)
         return self._view[start : start + size]
 
+    def _hold_half(self, fd: int, start: int, stop: int) -> int:
+        """Holds the half frame at the end of what a connection has to handle, if there is a place for it: else the
+        connection would not be at rest before it catches up with its peer. Where it begins."""
+        view, at = self._view, start
+        try:
+            while end := frame_end(view, at, stop):
+                at = end
+        except ProtocolError:  # the connection meets it, too
+            return stop
+        size = stop - at
+        is_long = size >= 4 and int.from_bytes(view[at : at + 4], "big") > SLOT_SIZE - 4
+        if not 0 < size < SLOT_SIZE or is_long or fd >= FDS_MAX or not self._free[0]:
+            return stop
+        self._free[0] -= 1
+        slot = int(self._free[1 + self._free[0]])
+        self._peers[fd, [SLOT, HELD]] = slot + 1, size
+        place = PARTS_AT + SLOT_SIZE * slot
+        view[place : place + size] = view[at:stop]
+        return at
+
     def _do_the_rest(self, rows: int) -> None:
         """What compiled code left of the connections."""
         left = self._rows[:rows].tolist()
@@ -335,7 +357,7 @@ class LoopShare:
             if transport is None or what == DONE:  # or closed by what another one said
                 continue
             if what == HANDLE:
-                transport.feed(self._view[start:stop])
+                transport.feed(self._view[start : self._hold_half(fd, start, stop)])
                 continue
             if fd < FDS_MAX and self._peers[fd, SLOT]:
                 transport.feed(self._take_half(fd))

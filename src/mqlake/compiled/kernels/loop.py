@@ -25,6 +25,10 @@ from mqlake.compiled.kernels.loop_layout import (
     BASE,
     BY_KERNEL,
     BYTES,
+    CARRIED_ROW,
+    CARRIED_START,
+    CARRIED_STOP,
+    CARRIES,
     CODES,
     COUNT,
     DONE,
@@ -114,6 +118,7 @@ from mqlake.compiled.kernels.send_layout import (
     ANSWERS,
     CODE,
     COLUMNS,
+    FULL,
     MESSAGES,
     NEED_MORE,
     NEXT_OFFSET,
@@ -143,6 +148,7 @@ _send = types.ExternalFunction("send", types.intp(types.int32, types.uintp, type
 _ppoll = types.ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
 _read = types.ExternalFunction("read", types.intp(types.int32, types.uintp, types.uintp))
 _write = types.ExternalFunction("write", types.intp(types.int32, types.uintp, types.uintp))
+_memmove = types.ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 _lock = types.ExternalFunction("pthread_mutex_lock", types.int32(types.uintp))
 _unlock = types.ExternalFunction("pthread_mutex_unlock", types.int32(types.uintp))
 
@@ -218,31 +224,43 @@ def receive(
 
     `received` is `octets`, read-only as the other caller of parse_sends has it. Unless it `takes` sends, all are left.
     The first `known` queues of TOUCHED are there already, and count among the queues. A connection that did not take
-    the whole answer to a pull is the last one of the round.
+    the whole answer to a pull is the last one of the round. What does not fit into the columns is left, too, or in a
+    lease CARRIED to the next round, of which it is the first.
     """
     received, loop_numbers, octets = borrowed(received), borrowed(loop_numbers), borrowed(octets)
     numbers, send_octets = borrowed(numbers), borrowed(send_octets)
     rows = loop_numbers[ROWS_AT:FREE_AT].reshape((EVENTS_MAX, ROW_SIZE))
     free = loop_numbers[FREE_AT:PEERS_AT]
     peers = loop_numbers[PEERS_AT:LEASE_AT].reshape((FDS_MAX, PEER_SIZE))
+    lease = loop_numbers[LEASE_AT:LATENCIES_AT]
     text_size = len(part(numbers, send_octets, TEXT))
-    count = _epoll_wait(
-        np.int32(epoll), address(octets, np.int64(EVENTS_AT)), np.int32(EVENTS_MAX), np.int32(0)
-    )
     so_far = np.int64(0), np.int64(0), np.int64(known), np.int64(0)
-    position = np.int64(RECEIVED_AT)
-    row, left, is_cut = 0, 0, False
-    for event in range(count):
-        fd, can_be_read = event_of(octets, event)
+    position, carried = np.int64(RECEIVED_AT), np.int64(-1)
+    row, left, is_cut, is_full = 0, 0, False, False
+    if lease[CARRIED_STOP] > 0:
+        carried, size = rows[lease[CARRIED_ROW], FD], lease[CARRIED_STOP] - lease[CARRIED_START]
+        _memmove(address(octets, position), address(octets, lease[CARRIED_START]), np.uint64(size))
+    events_max = EVENTS_MAX - (carried >= 0)
+    count = _epoll_wait(
+        np.int32(epoll), address(octets, np.int64(EVENTS_AT)), np.int32(events_max), np.int32(0)
+    )
+    for event in range(-1 if carried >= 0 else 0, count):
+        fd, can_be_read = (carried, True) if event < 0 else event_of(octets, event)
+        if event >= 0 and fd == carried:
+            continue  # once a round
         rows[row, FD] = fd
         rows[row, FIRST] = rows[row, END] = so_far[0]
         rows[row, UNSENT_START] = rows[row, UNSENT_STOP] = 0
         rows[row, WHAT] = READ
         if takes and can_be_read and 0 <= fd < FDS_MAX and peers[fd, MODE] == BY_KERNEL:
-            is_full = so_far[0] == SENDS_MAX or text_size - so_far[1] < READ_MAX
-            if is_full or position + READ_MAX > RECEIVED_AT + RECEIVED_SIZE:
-                continue  # it is ready in the next round, too
-            stop = read(octets, free, peers[fd], fd, position)
+            if event < 0:
+                stop = position + lease[CARRIED_STOP] - lease[CARRIED_START]
+                lease[CARRIED_STOP] = 0
+            else:
+                is_full = is_full or so_far[0] == SENDS_MAX or text_size - so_far[1] < READ_MAX
+                if is_full or position + READ_MAX > RECEIVED_AT + RECEIVED_SIZE:
+                    continue  # it is ready in the next round, too
+                stop = read(octets, free, peers[fd], fd, position)
             if stop > position:
                 start, is_half = position, False
                 if pull_numbers[PLANS_KNOWN] > 0:
@@ -252,11 +270,14 @@ def receive(
                     start, why, so_far = parse_sends(
                         received, start, stop, peers[fd, HOST], record_max, so_far, numbers, send_octets
                     )
-                    is_half = why == NEED_MORE
+                    is_half, is_full = why == NEED_MORE, why == FULL
                 rows[row, END] = so_far[0]
                 rows[row, START] = start
                 rows[row, STOP] = position = stop
                 is_done = start == stop or (is_half and hold(octets, free, peers[fd], start, stop - start))
+                if not is_done and is_full and lease[CARRIES] != 0:
+                    lease[CARRIED_ROW], lease[CARRIED_START], lease[CARRIED_STOP] = row, start, stop
+                    is_done = True
                 rows[row, WHAT] = DONE if is_done else HANDLE
         left += is_cut or rows[row, WHAT] != DONE
         row += 1
@@ -460,7 +481,8 @@ def serve(
     known = lease[KNOWN]
     for row in (QUEUE_MESSAGES, QUEUE_BYTES, QUEUE_PUTS):
         columns[row, :known] = 0
-    lease[ROUNDS] = lease[LONGEST_NS] = 0
+    lease[ROUNDS] = lease[LONGEST_NS] = lease[CARRIED_STOP] = 0
+    lease[CARRIES] = 1
     began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
     stops = True
     while True:
@@ -493,13 +515,20 @@ def serve(
         is_over = now >= lease[ENDS_NS] or elapsed >= SLOW_NS
         if left > 0 or done < count or is_over or common[STOPS] != 0:
             break
-        if lease[LINGERS_NS] == 0:
+        if lease[CARRIED_STOP] > 0:
+            pass  # there is more
+        elif lease[LINGERS_NS] == 0:
             if rows < 2:  # after one alone there is hardly ever another
                 stops = False
                 break
         elif rows < 2 and not wait(epoll, min(lease[ENDS_NS] - now, lease[LINGERS_NS]), loop_numbers):
             break  # after more than one there mostly is another, which `receive` sees for half the price
         began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+    lease[CARRIES] = 0
+    if lease[CARRIED_STOP] > 0:
+        lease[CARRIED_STOP] = 0
+        loop_numbers[ROWS_AT + lease[CARRIED_ROW] * ROW_SIZE + WHAT] = HANDLE
+        left += 1
     count_queues(loop_numbers, numbers, common)
     if stops:
         stop(loop_numbers, common)

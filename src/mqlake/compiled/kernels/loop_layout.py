@@ -51,14 +51,19 @@ PEERS_AT = FREE_AT + 1 + SLOTS_MAX
     STOP_FD,
     ROUNDS,
     LONGEST_NS,
+    CARRIES,
+    CARRIED_ROW,
+    CARRIED_START,
+    CARRIED_STOP,
     SECONDS,
     NANOSECONDS,
     POLLED,
-) = range(10)
+) = range(14)
 """Of a thread's part in a lease. Given: how many queues are known, when it ends, how long it waits for more, the
 descriptor of who else is to be served, and the eventfd that ends the lease of all its threads (-1: nobody, none).
-Taken: how many rounds there were, and how long the longest took that stored messages. The others are room for what the
-system is asked: a timespec, and three pollfds."""
+Taken: how many rounds there were, and how long the longest took that stored messages. While it lasts: what of a read
+did not fit into the columns, for the next round: its row, and its bytes in RECEIVED (CARRIED_STOP 0: nothing). The
+others are room for what the system is asked: a timespec, and three pollfds."""
 LEASE_AT = PEERS_AT + FDS_MAX * PEER_SIZE
 LATENCIES_AT = LEASE_AT + POLLED + 3
 """A row for each of CODES, by one (see LATENCY_SIZE) each for answered and one-way: of the sends of this lease how many
