@@ -257,7 +257,8 @@ def receive(
                 stop = position + lease[CARRIED_STOP] - lease[CARRIED_START]
                 lease[CARRIED_STOP] = 0
             else:
-                is_full = is_full or so_far[0] == SENDS_MAX or text_size - so_far[1] < READ_MAX
+                if so_far[0] == SENDS_MAX or text_size - so_far[1] < READ_MAX:
+                    is_full = True
                 if is_full or position + READ_MAX > RECEIVED_AT + RECEIVED_SIZE:
                     continue  # it is ready in the next round, too
                 stop = read(octets, free, peers[fd], fd, position)
