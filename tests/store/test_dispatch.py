@@ -349,9 +349,12 @@ def test_only_the_round_that_somebody_waited_for_is_hurried(
     service = bench.service
     service._hurry = hurry = _SeenEvent()
     service.is_awaited = lambda: False
+    service.awaited()  # before there is anything to wait for
+    bench.put(1)
     service.start(0)
     for number in range(3):
-        bench.put(1)
+        if number:
+            bench.put(1)
         until(lambda number=number: len(hurry.was_set) == 2 * number + 1, "a round, then a pause")  # type: ignore[misc]
         assert not hurry.was_set[-1]
         bench.put(1)

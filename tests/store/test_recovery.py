@@ -876,6 +876,22 @@ class TestIndexAgain:
         assert found == [[body] for body in BODIES]
         assert reports[0].records_indexed_again_from == 0 < reports[0].scanned_from < offsets[-1]
 
+    @pytest.mark.parametrize("lost", ["nothing", "queues", "a part of a queue"])
+    def test_what_the_checkpoint_says_of_the_queues_is_true_again(self, tmp_path: Path, lost: str) -> None:
+        filled(tmp_path, BODIES)
+        if lost == "queues":
+            shutil.rmtree(tmp_path / "consumequeue")
+        elif lost == "a part of a queue":
+            sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())[0].unlink()
+        pretend_crash(tmp_path)
+        before = StoreCheckpoint(str(tmp_path / "checkpoint")).logics_msg_timestamp
+        store = DefaultMessageStore(config_of(tmp_path))
+        store.load()
+        try:
+            assert StoreCheckpoint(str(tmp_path / "checkpoint")).logics_msg_timestamp == before > 0
+        finally:
+            store.shutdown()
+
     def test_entries_of_records_that_are_gone(self, tmp_path: Path) -> None:
         *offsets, _ = filled(tmp_path, BODIES)
         overwrite(tmp_path, offsets[-1] + 100, b"\xff")
