@@ -363,6 +363,14 @@ class TestPages:
         assert sparse.last_data(0) == 3 * OS_PAGE_SIZE
         assert sparse.last_data(0, 2 * OS_PAGE_SIZE + 7) == 2 * OS_PAGE_SIZE + 7
 
+    def test_allocated_zeros_after_a_hole_hide_no_data_before_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "00000000000000000000"
+        with path.open("wb") as file:
+            file.truncate(SIZE)
+            os.pwrite(file.fileno(), b"x", OS_PAGE_SIZE)
+            os.pwrite(file.fileno(), bytes(OS_PAGE_SIZE), 8 * OS_PAGE_SIZE)
+        assert MappedFile(str(path), SIZE).last_data(0) == OS_PAGE_SIZE + 1
+
     def test_large_files_are_looked_through_from_their_end(self, tmp_path: Path) -> None:
         size = 3 << 20
         file = MappedFile(str(tmp_path / "00000000000000000000"), size)
