@@ -22,6 +22,7 @@ from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.compiled import Worth
+from mqlake.compiled.kernels.send_layout import SENDS_MAX
 from mqlake.message import MessageExt, MessageSysFlag
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
@@ -574,7 +575,7 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
         "too many bytes of own properties": batch(item(), item(b"", b"x" * 32_700)),
         "a large message in a batch": batch(item(), item(bytes(2_100_000)), item(bytes(2_100_000))),
         "a large batch": batch(*[item(bytes(1000))] * 4200),
-        "a batch of many": batch(*[many] * 513),
+        "a batch of many": batch(*[many] * (SENDS_MAX + 1)),
         "a batch to another topic": batch(item(), topic="Elsewhere"),
         "a batch to a retry topic": batch(item(), topic="%RETRY%G"),
         "a batch to no queue": batch(item(), queue_id=-1),
