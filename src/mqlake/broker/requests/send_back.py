@@ -63,18 +63,7 @@ class ConsumerSendMsgBackProcessor:
             )
         if group_config.retry_queue_nums <= 0:  # the group wants no retries
             return RemotingCommand.create_response()
-        topic = RETRY_GROUP_TOPIC_PREFIX + header.group
-        topic_config = broker.topic_config_manager.create_topic_in_send_message_back_method(
-            topic,
-            group_config.retry_queue_nums,
-            PERM_READ_WRITE,
-            TOPIC_SYS_FLAG_UNIT_SUB if header.unit_mode else 0,
-        )
-        if not topic_config.perm & PERM_WRITE:
-            raise ResponseError(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{topic}] sending message is forbidden: its perm is {topic_config.perm}",
-            )
+        topic = self._retry_topic(header, group_config.retry_queue_nums)
         message = self._look_message(header.offset)
         origin_topic = message.properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
         retry_max_times = _retry_max_times(group_config, header.max_reconsume_times, request.version)
@@ -106,6 +95,19 @@ class ConsumerSendMsgBackProcessor:
         if is_dlq:
             stats.add(DLQ_PUT_NUMS, f"{origin_topic}@{header.group}", 1)
         return RemotingCommand.create_response()
+
+    def _retry_topic(self, header: ConsumerSendMsgBackRequestHeader, queue_nums: int) -> str:
+        """The group's, created if it is missing. ResponseError if it may not be written."""
+        topic = RETRY_GROUP_TOPIC_PREFIX + header.group
+        topic_config = self._broker.topic_config_manager.create_topic_in_send_message_back_method(
+            topic, queue_nums, PERM_READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB if header.unit_mode else 0
+        )
+        if not topic_config.perm & PERM_WRITE:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic}] sending message is forbidden: its perm is {topic_config.perm}",
+            )
+        return topic
 
     def _look_message(self, physical_offset: int) -> MessageExt:
         try:

@@ -96,8 +96,7 @@ def _print_info(found: StoreInfo) -> None:
             *([("kept", found.kept_copies)] if found.kept_copies else []),
         ]
     )
-    if found.checkpoint is not None:
-        checkpoint = found.checkpoint
+    if (checkpoint := found.checkpoint) is not None:
         click.echo("\ncheckpoint")
         print_fields(
             [
@@ -109,6 +108,10 @@ def _print_info(found: StoreInfo) -> None:
             ],
             indent=2,
         )
+    _print_info_of_files(found)
+
+
+def _print_info_of_files(found: StoreInfo) -> None:
     click.echo(f"\ncommit log: {count_text(len(found.log_files), 'file')} of {size_text(found.file_size)}")
     rows = [
         (

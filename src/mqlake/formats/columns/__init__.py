@@ -32,7 +32,13 @@ from mqlake.formats.columns import layout, plain
 from mqlake.formats.columns.layout import BAD_BLOB, NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.index import index_file_size
-from mqlake.formats.record import RECORD_SIZE_MIN, check_record, encode_record
+from mqlake.formats.record import (
+    RECORD_SIZE_MIN,
+    check_record,
+    encode_unpublished,
+    topic_field,
+    with_host_flags,
+)
 from mqlake.message import SCHEDULE_TOPIC, Message, deliver_timestamp
 
 __all__ = [
@@ -523,7 +529,11 @@ Followed = tuple[int, int, Int64s]
 """How many units were followed, so many records; their bytes; (start, end) in the buffer of each stretch of records
 that lie back to back. No NamedTuple, which takes longer to make than units to follow."""
 
-_INT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint8)  # numpy takes longer to look up a type of Python's
+_INT32, _INT64, _UINT8 = (
+    np.dtype(np.int32),
+    np.dtype(np.int64),
+    np.dtype(np.uint8),
+)  # numpy takes longer to look up a type of Python's
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
@@ -634,29 +644,29 @@ def append_batch(
         raise ValueError(f"max_blank is {max_blank}")
     _require_range(position, position + max_blank, len(out))
     source = _input_bytes(blob)
-    empty = encode_record(
+    size, rest = encode_unpublished(
         b"",
         0,
         queue_id,
         0,
         queue_offset,
         0,
-        sys_flag,
+        with_host_flags(sys_flag, born_host, store_host),
         born_timestamp,
         born_host,
         store_timestamp,
         store_host,
         reconsume_times,
         0,
-        topic,
+        topic_field(topic, version),
         b"",
         version,
     )
-    extra_start = len(empty) - 2
-    template = np.frombuffer(empty[:extra_start] + extra_props, np.uint8)
+    extra_start = len(size) + len(rest) - 6  # without the length of its properties, and the zeros after it
+    template = np.frombuffer(b"".join((size, rest[:-6], extra_props)), _UINT8)
     capacity = len(source) // ITEM_SIZE_MIN
-    offsets = np.empty(capacity, np.int64)
-    sizes = np.empty(capacity, np.int32)
+    offsets = np.empty(capacity, _INT64)
+    sizes = np.empty(capacity, _INT32)
     n, wrote = _twin_for(1 + len(source) // 256).append_batch(
         out,
         position,
