@@ -734,6 +734,24 @@ class TestDerived:
         assert bodies == BODIES
         assert contents(tmp_path / "consumequeue") == before
 
+    @pytest.mark.parametrize("lost", ["file", "units"])
+    def test_a_gap_in_a_queue_whose_end_is_there_is_filled_in(
+        self, tmp_path: Path, lost: str, crashed: bool
+    ) -> None:
+        bodies = [b"body %d" % n for n in range(70)]
+        filled(tmp_path, bodies)
+        before = contents(tmp_path / "consumequeue")
+        middle = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())[1]
+        if lost == "file":
+            middle.unlink()
+        else:
+            middle.write_bytes(bytes(middle.stat().st_size))
+        if crashed:
+            pretend_crash(tmp_path)
+        _, found = recovered(tmp_path)
+        assert found == bodies
+        assert contents(tmp_path / "consumequeue") == before
+
     def test_an_index_whose_header_is_nonsense_is_made_again(self, tmp_path: Path, crashed: bool) -> None:
         filled(tmp_path, BODIES)
         index = next((tmp_path / "index").iterdir())

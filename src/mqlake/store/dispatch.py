@@ -100,7 +100,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], int],
         on_damage: Callable[[str], None],
         listeners: list[MessageArrivingListener],
-        is_slave: Callable[[], bool] = lambda: False,
+        is_slave: Callable[[], bool],
     ) -> None:
         self.reput_from_offset = 0
         self.listeners = listeners

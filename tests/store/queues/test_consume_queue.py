@@ -148,6 +148,25 @@ def test_a_gap_is_filled_by_dispatching_everything_again(queue):
     assert content(queue) == expected(0, 20)
 
 
+@pytest.mark.parametrize("thorough", [False, True])
+def test_a_file_that_is_gone_from_the_middle_is_a_gap(tmp_path, thorough):
+    put(make(tmp_path), 0, 35)
+    (tmp_path / "consumequeue/T/0" / f"{2 * FILE_SIZE:020d}").unlink()
+    queue = reopened(tmp_path, thorough=thorough)
+    assert queue.first_gap == 20
+    queue.cut_gap()
+    put(queue, 0, 35)
+    assert content(queue) == expected(0, 35)
+
+
+@pytest.mark.parametrize(("stop", "start"), [(5, 53), (10, 53), (5, 50)])
+def test_a_file_that_never_was_is_none(tmp_path, stop, start):
+    queue = make(tmp_path)
+    put(queue, 0, stop)
+    put(queue, start, 55)
+    assert reopened(tmp_path).first_gap is None
+
+
 def test_a_beginning_that_was_lost_is_a_gap_too(queue):
     put(queue, 13, 15)
     queue.cut_gap()

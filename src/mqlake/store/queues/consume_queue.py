@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +48,7 @@ class ConsumeQueue(UnitQueue):
     """The queue in `directory`. `ext`, when given, keeps what does not fit a unit.
 
     `first_gap` is the queue offset at which units were missing when later ones arrived (pre-blanks stand
-    there), None as long as that has not happened since the queue was opened.
+    there), or a file when the queue was recovered; None as long as that has not happened since the queue was opened.
     """
 
     __slots__ = ("_ahead", "_read_to", "ext", "first_gap")
@@ -91,7 +92,20 @@ class ConsumeQueue(UnitQueue):
         max_physic_offset = super().recover(thorough=thorough)
         if self.ext is not None:
             self.ext.recover(self._max_ext_address())
+        self._look_for_lost_files()
         return max_physic_offset
+
+    def _look_for_lost_files(self) -> None:
+        """Notes the gap that a file leaves which is gone from between two others. Where pre-blanks come before or after
+        it, the messages were missing already when the next file was begun (see _place)."""
+        for before, after in pairwise(self.files.files):
+            end = before.file_from_offset + self.files.file_size
+            if end == after.file_from_offset or end >= self.files.max_offset:
+                continue
+            around = (end // CQ_STORE_UNIT_SIZE - 1, after.file_from_offset // CQ_STORE_UNIT_SIZE)
+            if not any(unit is None or self.is_blank(unit) for unit in map(self._unit, around)):
+                logger.warning("%r: the file that begins at byte %d is gone", self, end)
+                self._note_gap(end // CQ_STORE_UNIT_SIZE)
 
     # ------------------------------------------------------------------ writing
 
