@@ -250,6 +250,7 @@ def test_a_pop(tmp_path: Path) -> None:
 def test_a_pull_that_is_held_is_seen_when_it_is_answered(tmp_path: Path) -> None:
     async def scene(peer: Peer) -> None:
         await peer.send("T")
+        await peer.dispatched()  # offset 1 is out of range until then, and such a pull is not held
         recorder = recorder_in(peer)
         flags = COMMIT_OFFSET | SUSPEND | SUBSCRIPTION
         pull = asyncio.ensure_future(peer.pull("T", 1, sys_flag=flags))
