@@ -12,13 +12,11 @@ a little ahead of the bytes that arrive.
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
 import shutil
 import socket
 import statistics
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +27,7 @@ from tests.waiting import PATIENCE_S
 
 from bench.context import Context
 from bench.measure import Line
-from bench.pages import MADV_POPULATE_WRITE
+from bench.pages import touched_pages
 from bench.replication import MESSAGE, Pair, started
 from bench.sockets import BATCH
 from mqlake.remoting.bodies.admin import HARuntimeInfo
@@ -58,13 +56,8 @@ class Held:
     """Touched pages of files in `directory`, as bench.pages touches them, given back as `came` bytes need them."""
 
     def __init__(self, directory: Path, size: int) -> None:
-        self._pieces: list[mmap.mmap] = []
-        for _ in range(int(size * BESIDE + min(size, AHEAD)) // PIECE):
-            with tempfile.TemporaryFile(dir=directory) as file:
-                os.posix_fallocate(file.fileno(), 0, PIECE)
-                piece = mmap.mmap(file.fileno(), PIECE)
-            piece.madvise(MADV_POPULATE_WRITE)
-            self._pieces.append(piece)
+        count = int(size * BESIDE + min(size, AHEAD)) // PIECE
+        self._pieces = [touched_pages(directory, PIECE) for _ in range(count)]
         self._given = 0
 
     def give_back(self, came: int) -> None:

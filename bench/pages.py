@@ -27,17 +27,22 @@ def round_size(messages: float, body: int) -> int:
 
 
 def touch_pages(directory: Path, size: int) -> None:
-    """Touches `size` bytes of pages and frees them: a quarter of the memory that is available at most.
+    """Touches `size` bytes of pages and frees them: a quarter of the memory that is available at most."""
+    size = min(size, _available() // 4)
+    if size > 0:
+        touched_pages(directory, size).close()
+
+
+def touched_pages(directory: Path, size: int) -> mmap.mmap:
+    """`size` bytes of touched pages, which are free when it is closed.
 
     Pages of a file: those of other memory come from other lists of the kernel's, which a log does not take its from.
     """
-    size = min(size, _available() // 4)
-    if size <= 0:
-        return
     with tempfile.TemporaryFile(dir=directory) as file:
         os.posix_fallocate(file.fileno(), 0, size)
-        with mmap.mmap(file.fileno(), size) as memory:
-            memory.madvise(MADV_POPULATE_WRITE)
+        memory = mmap.mmap(file.fileno(), size)
+    memory.madvise(MADV_POPULATE_WRITE)
+    return memory
 
 
 def _available() -> int:

@@ -212,11 +212,7 @@ class LoopShare:
             left += unsent
             if fast_send.parts is stake.parts:
                 stake.know(places)
-        if done < count:
-            left += self._give_back(rows, done)
-        if left:
-            self._do_the_rest(rows)
-        return rows
+        return self._finish(rows, left, count, done)
 
     # --- rounds
 
@@ -271,11 +267,17 @@ class LoopShare:
         finally:
             self.end_pulls()
         self._note(count)
+        done = 0
         if count:
             done, unsent = self._store(rows, count, places, transactional)
             left += unsent
-            if done < count:
-                left += self._give_back(rows, done)
+        return self._finish(rows, left, count, done)
+
+    def _finish(self, rows: int, left: int, count: int, done: int) -> int:
+        """What compiled code left of `rows` connections, and the messages after the first `done` of `count`, are for
+        Python; returns `rows`."""
+        if done < count:
+            left += self._give_back(rows, done)
         if left:
             self._do_the_rest(rows)
         return rows
