@@ -198,15 +198,20 @@ def borrowed(_context, array):
     return array(array), generate
 
 
+def _element(context, builder, signature, arguments):
+    """A pointer to items[position], of bytes in an array or at a pointer."""
+    items, position = arguments
+    if isinstance(signature.args[0], types.Array):
+        items = context.make_array(signature.args[0])(context, builder, items).data
+    return builder.gep(items, [position])
+
+
 @intrinsic
 def address(_context, items, _position):
     """Where items[position] lies, of bytes in an array or at a pointer."""
 
     def generate(context, builder, signature, arguments):
-        data = arguments[0]
-        if isinstance(signature.args[0], types.Array):
-            data = context.make_array(signature.args[0])(context, builder, data).data
-        element = builder.gep(data, [arguments[1]])
+        element = _element(context, builder, signature, arguments)
         return builder.ptrtoint(element, context.get_value_type(types.uintp))
 
     return types.uintp(items, types.int64), generate
@@ -217,14 +222,11 @@ def prefetch(_context, items, _position):
     """Begins to fetch what lies around items[position], and does not wait for it; any position is allowed."""
 
     def generate(context, builder, signature, arguments):
-        data = arguments[0]
-        if isinstance(signature.args[0], types.Array):
-            data = context.make_array(signature.args[0])(context, builder, data).data
         i32 = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), i32, i32, i32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         reading, near, of_data = (ir.Constant(i32, number) for number in (0, 3, 1))
-        builder.call(function, [builder.gep(data, [arguments[1]]), reading, near, of_data])
+        builder.call(function, [_element(context, builder, signature, arguments), reading, near, of_data])
         return context.get_dummy_value()
 
     return types.void(items, types.int64), generate
