@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from mqlake.client import Message
 from mqlake.client.blocking import Admin, Producer
+from tests import golden
 from tests.cli.test_serve import MQLAKE, ready, serving
 from tests.waiting import PATIENCE_S
 
@@ -33,8 +33,7 @@ SETTINGS = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    with tarfile.open(EARLIER) as packed:
-        packed.extractall(tmp_path, filter="data")
+    golden.extract(EARLIER, tmp_path)
     return tmp_path / "data"
 
 
