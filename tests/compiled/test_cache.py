@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -150,6 +152,60 @@ def test_numba_still_has_what_is_taken_of_it(own_directory: Path, tmp_path: Path
     assert len(list(own_directory.glob("kept.double-*"))) == 2
     second = module_of(tmp_path, "kept", FUNCTION).double
     assert (second(2), hits(second)) == (4, 1)
+
+
+ONCE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from mqlake.compiled import cache, directories
+cache.directories = lambda source: iter([sys.argv[1]])
+import numba.core.event as event
+
+class Said(event.Listener):
+    def on_start(self, happened):
+        print("compiles", happened.data["dispatcher"].py_func.__name__, flush=True)
+    def on_end(self, happened):
+        pass
+
+event.register("numba:compile", Said())
+import above
+print("ready", flush=True)
+sys.stdin.readline()
+print(above.twice(3), flush=True)
+"""
+
+
+def test_processes_that_miss_the_same_entry_compile_it_once(tmp_path: Path) -> None:
+    (tmp_path / "above.py").write_text(
+        FUNCTION + "\n@compiled\ndef twice(number):\n    return double(double(number))\n"
+    )
+    command = [sys.executable, "-c", ONCE, str(tmp_path)]
+    with contextlib.ExitStack() as stack:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        processes = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(3)]  # type: ignore[call-overload]
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [process.communicate()[0].split("\n") for process in processes]
+    lines = sorted(line for lines in said for line in lines if line)
+    assert lines == ["12", "12", "12", "compiles double", "compiles twice"]
+    assert not list(tmp_path.glob("*.turn"))
+
+
+def test_it_does_not_wait_for_ever_for_another_process(
+    own_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "TURN_MAX_S", 0.0)
+    own_directory.mkdir()
+    with (own_directory / "double.turn").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        function = module_of(tmp_path, "kept", FUNCTION).double
+        assert (function(2), hits(function)) == (4, 0)
+    again = module_of(tmp_path, "kept", FUNCTION).double
+    assert (again(2), hits(again)) == (4, 1)
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])

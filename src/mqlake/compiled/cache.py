@@ -5,7 +5,8 @@
 An entry is valid for one function, numba version and processor, and for what the machine code was made of (`stamp`):
 numba alone compares only the function's own source file, though it compiles in functions and constants of others.
 The cache never stops a program: an entry that cannot be read is replaced, and where nothing can be written each
-process compiles for itself, with one warning.
+process compiles for itself, with one warning. Of processes that miss the same entry at the same time, one compiles it
+and the others wait for it.
 
 numba has no public way to give a function a cache of one's own. `compiled` therefore sets the dispatcher's private
 `_cache`, and `_Locator` stands in the list `CacheImpl._locator_classes`; pyproject.toml bounds the versions, and
@@ -14,14 +15,17 @@ tests/compiled/test_cache.py fails when one of the two is gone.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from numba import config, njit
@@ -30,6 +34,10 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache,
 from mqlake.compiled.directories import directories, is_writable
 
 logger = logging.getLogger(__name__)
+
+TURN_MAX_S = 60.0
+"""As long as one process waits for another to compile a function; the longest takes a third of that."""
+TURN_PAUSE_S = 0.02
 
 
 def compiled(function: Any) -> Any:
@@ -127,11 +135,30 @@ def _cache_in(directory: str, function: FunctionType) -> FunctionCache:
     return Cache(function)
 
 
+def _turn(path: str) -> IO[bytes] | None:
+    """Waits until no other process has the lock `path`, up to TURN_MAX_S; the lock, or None without one."""
+    deadline = time.monotonic() + TURN_MAX_S
+    try:
+        lock = open(path, "wb")  # noqa: SIM115 - closed with the turn
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    lock.close()
+                    return None
+                time.sleep(TURN_PAUSE_S)
+    except OSError:  # a file system without locks, or a full one
+        return None
+
+
 class KernelCache(NullCache):
     """The cache of one function, over all `directories`. No error leaves it: the function is compiled then."""
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function
+        self._turn: IO[bytes] | None = None
 
     @functools.cached_property
     def _places(self) -> list[FunctionCache]:
@@ -146,6 +173,24 @@ class KernelCache(NullCache):
         return next((place.cache_path for place in self._places if is_writable(place.cache_path)), None)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._find(sig, target_context)
+        if found is None and self._turn is None:
+            with contextlib.suppress(Exception):  # another numba: said by _find
+                if place := self.cache_path:
+                    self._turn = _turn(os.path.join(place, f"{self._function.__qualname__}.turn"))
+                    found = self._find(sig, target_context)
+        if found is not None:
+            self._end_turn()
+        return found
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._turn.name)  # who waits for it finds the entry
+            self._turn.close()
+            self._turn = None
+
+    def _find(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
         try:
             places = self._places
@@ -165,6 +210,12 @@ class KernelCache(NullCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            self._save(sig, data)
+        finally:
+            self._end_turn()
+
+    def _save(self, sig: Any, data: Any) -> None:
         try:
             for place in self._places:
                 if is_writable(place.cache_path):
