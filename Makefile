@@ -59,6 +59,7 @@ check: $(VENV)/.ready
 	$(BIN)/python tools/make_man.py --check
 	$(BIN)/python tools/check_size.py
 	$(BIN)/python tools/check_tests.py
+	$(BIN)/python tools/check_functions.py
 	$(BIN)/python tools/prose.py
 
 spark-versions: $(VENV)/.ready

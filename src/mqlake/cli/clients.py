@@ -26,6 +26,62 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+_OPTIONS = [
+    click.option(
+        "--context",
+        "context_name",
+        default="",
+        envvar=NAME_VARIABLE,
+        metavar="NAME",
+        help=f"Cluster of `mqlake context`; defaults to ${NAME_VARIABLE}, then to the current one.",
+    ),
+    click.option(
+        "-n",
+        "--namesrv",
+        envvar=NAMESRV_VARIABLE,
+        default=DEFAULT_ADDRESS,
+        show_default=True,
+        metavar="HOST:PORT",
+        help=f"Name servers, separated by `;`; defaults to ${NAMESRV_VARIABLE} if it is set.",
+    ),
+    click.option("--tls", is_flag=True, help="Use TLS without verifying certificates."),
+    click.option(
+        "--tls-ca",
+        type=click.Path(),
+        default="",
+        metavar="FILE",
+        help="Use TLS, and verify certificates against the CAs in this PEM file.",
+    ),
+    click.option(
+        "--tls-cert",
+        type=click.Path(),
+        default="",
+        metavar="FILE",
+        help="Use TLS, and show the certificate in this PEM file, which also has its key.",
+    ),
+    click.option(
+        "--access-key",
+        default="",
+        envvar="MQLAKE_ACCESS_KEY",
+        help="Access key to sign requests with; defaults to $MQLAKE_ACCESS_KEY.",
+    ),
+    click.option(
+        "--secret-key",
+        default="",
+        envvar="MQLAKE_SECRET_KEY",
+        help="Secret key for --access-key. Prefer $MQLAKE_SECRET_KEY: other users can see a command line.",
+    ),
+    click.option(
+        "--credentials",
+        type=click.Path(),
+        default="",
+        envvar="MQLAKE_CREDENTIALS",
+        metavar="FILE",
+        help="File with accessKey=… and secretKey=…, or mqadmin's tools.yml; defaults to $MQLAKE_CREDENTIALS.",
+    ),
+]
+
+
 def cluster_options(command: Command) -> Command:
     """--namesrv, TLS and keys; the command gets `where`, a ClientConfig."""
 
@@ -56,61 +112,7 @@ def cluster_options(command: Command) -> Command:
         return command(*args, where=where, **options)
 
     decorated: Any = with_where
-    options = [
-        click.option(
-            "--context",
-            "context_name",
-            default="",
-            envvar=NAME_VARIABLE,
-            metavar="NAME",
-            help=f"Cluster of `mqlake context`; defaults to ${NAME_VARIABLE}, then to the current one.",
-        ),
-        click.option(
-            "-n",
-            "--namesrv",
-            envvar=NAMESRV_VARIABLE,
-            default=DEFAULT_ADDRESS,
-            show_default=True,
-            metavar="HOST:PORT",
-            help=f"Name servers, separated by `;`; defaults to ${NAMESRV_VARIABLE} if it is set.",
-        ),
-        click.option("--tls", is_flag=True, help="Use TLS without verifying certificates."),
-        click.option(
-            "--tls-ca",
-            type=click.Path(),
-            default="",
-            metavar="FILE",
-            help="Use TLS, and verify certificates against the CAs in this PEM file.",
-        ),
-        click.option(
-            "--tls-cert",
-            type=click.Path(),
-            default="",
-            metavar="FILE",
-            help="Use TLS, and show the certificate in this PEM file, which also has its key.",
-        ),
-        click.option(
-            "--access-key",
-            default="",
-            envvar="MQLAKE_ACCESS_KEY",
-            help="Access key to sign requests with; defaults to $MQLAKE_ACCESS_KEY.",
-        ),
-        click.option(
-            "--secret-key",
-            default="",
-            envvar="MQLAKE_SECRET_KEY",
-            help="Secret key for --access-key. Prefer $MQLAKE_SECRET_KEY: other users can see a command line.",
-        ),
-        click.option(
-            "--credentials",
-            type=click.Path(),
-            default="",
-            envvar="MQLAKE_CREDENTIALS",
-            metavar="FILE",
-            help="File with accessKey=… and secretKey=…, or mqadmin's tools.yml; defaults to $MQLAKE_CREDENTIALS.",
-        ),
-    ]
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
 

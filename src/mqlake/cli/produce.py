@@ -299,30 +299,17 @@ def produce(
     mqlake produce T --template -m 'order {n}' -k 'key-{n}' -t new --count 1000 --rate 50
     """
     validate_topic(topic)
-    if (delay is not None or deliver_at_ms is not None) and batch > 1:
-        raise click.UsageError(
-            "--delay, --deliver-at and --batch exclude each other: a batch cannot be delayed"
-        )
-    if delay is not None and deliver_at_ms is not None:
-        raise click.UsageError("use either --delay or --deliver-at")
-    if by_key and (batch > 1 or queue is not None):
-        raise click.UsageError("--by-key excludes --batch and --queue")
-    if texts and files:
-        raise click.UsageError("use either -m or FILES")
-    if count is not None and not texts:
-        raise click.UsageError("--count needs -m")
+    template = _Template(topic, key, tag, properties, delay, deliver_at_ms, key_separator, is_template)
+    job = _Job(
+        template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose, count, rate
+    )
+    job.refuse_contradictions()
     if is_template:
         _note_unknown_fields([*texts, key or "", tag or "", *properties.values()])
-    if is_template and kind == "json":
-        raise click.UsageError("--template is for lines, files and -m: a JSON line says everything itself")
     settings = ProducerConfig(
         send_msg_timeout_s=timeout_s,
         compress_type="ZLIB" if compress == "none" else compress.upper(),
         compress_msg_body_over_howmuch=sys.maxsize if compress == "none" else 4096,
-    )
-    template = _Template(topic, key, tag, properties, delay, deliver_at_ms, key_separator, is_template)
-    job = _Job(
-        template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose, count, rate
     )
 
     async def main() -> None:
@@ -361,6 +348,26 @@ class _Job:
     begun: float = field(default_factory=time.monotonic)
     failure: MqlakeError | OSError | None = None
     _due: float = 0.0
+
+    def refuse_contradictions(self) -> None:
+        """click.UsageError for options that exclude each other."""
+        delay, deliver_at_ms = self.template.delay, self.template.deliver_at_ms
+        if (delay is not None or deliver_at_ms is not None) and self.batch > 1:
+            raise click.UsageError(
+                "--delay, --deliver-at and --batch exclude each other: a batch cannot be delayed"
+            )
+        if delay is not None and deliver_at_ms is not None:
+            raise click.UsageError("use either --delay or --deliver-at")
+        if self.by_key and (self.batch > 1 or self.queue is not None):
+            raise click.UsageError("--by-key excludes --batch and --queue")
+        if self.texts and self.files:
+            raise click.UsageError("use either -m or FILES")
+        if self.count is not None and not self.texts:
+            raise click.UsageError("--count needs -m")
+        if self.template.is_filled and self.kind == "json":
+            raise click.UsageError(
+                "--template is for lines, files and -m: a JSON line says everything itself"
+            )
 
     def shares_the_terminal(self) -> bool:
         """True if lines are printed or typed on the terminal while messages are sent."""

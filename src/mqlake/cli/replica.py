@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqlake.base.progress import Progress
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.clients import NAMESRV_VARIABLE
 from mqlake.cli.logs import log_options
@@ -14,6 +15,9 @@ from mqlake.cli.output import note, print_fields, print_json, print_json_line, p
 from mqlake.cli.serve import settle, stop_event
 from mqlake.errors import RemotingError
 from mqlake.remoting.loop import run
+
+if TYPE_CHECKING:
+    from mqlake.broker.read_replica import ReplicaStatus
 
 EXIT_TROUBLE = 1
 
@@ -77,12 +81,7 @@ async def _follow(
 ) -> None:
     from mqlake.auth.signed_client import remoting_client
     from mqlake.broker.config import read_settings, require_known
-    from mqlake.broker.read_replica import (
-        ReadReplica,
-        ReplicaStatus,
-        find_master,
-        remembered_master,
-    )
+    from mqlake.broker.read_replica import ReadReplica, find_master, remembered_master
 
     require_known(settings)
     stop = stop_event()
@@ -99,33 +98,41 @@ async def _follow(
     made = ReadReplica(master, directory, settings, from_now=from_now, bandwidth=bandwidth)
     await made.start()
     settle()
-    told = ""
-    in_step = False
     try:
         if as_json:
             print_json_line(made.status.to_json())
         else:
             click.echo(f"replica      {directory} of {made.status.master} at {master.address}")
         with progress("catching up") as report:
-
-            def show(status: ReplicaStatus) -> None:
-                nonlocal told, in_step
-                if status.text != told and status.text:
-                    note(status.text)
-                told = status.text
-                if status.is_in_step and not in_step:
-                    in_step = True
-                    if as_json:
-                        print_json_line(status.to_json())
-                    else:
-                        click.echo(f"in step      at offset {status.max_offset:,}")
-                elif not in_step:
-                    begin = status.min_offset
-                    report(status.max_offset - begin, max(status.master_max_offset - begin, 0))
-
-            await made.run(stop, show, until_in_step=once)
+            await made.run(stop, _Display(report, as_json).show, until_in_step=once)
     finally:
         await made.stop()
+
+
+class _Display:
+    """What a replica says of itself: progress until it has caught up, and each new line of text once."""
+
+    def __init__(self, report: Progress, as_json: bool) -> None:
+        self._report = report
+        self._as_json = as_json
+        self._text = ""
+        self._was_in_step = False
+
+    def show(self, status: ReplicaStatus) -> None:
+        if status.text and status.text != self._text:
+            note(status.text)
+        self._text = status.text
+        if self._was_in_step:
+            return
+        if not status.is_in_step:
+            begin = status.min_offset
+            self._report(status.max_offset - begin, max(status.master_max_offset - begin, 0))
+            return
+        self._was_in_step = True
+        if self._as_json:
+            print_json_line(status.to_json())
+        else:
+            click.echo(f"in step      at offset {status.max_offset:,}")
 
 
 @replica.command()

@@ -183,16 +183,7 @@ def serve(
         raise ConfigError(
             f"{directory} is itself a store, not a directory of brokers; use --set storePathRootDir={directory}"
         )
-    of_brokers = [
-        {
-            "brokerName": f"broker-{i}",
-            **common,
-            "storePathRootDir": os.path.join(directory, f"broker-{i}"),
-            "listenPort": str(port + BROKER_PORT_STEP * i if port else 0),
-            **chosen,
-        }
-        for i in range(brokers)
-    ]
+    of_brokers = _masters(directory, brokers, port, common, chosen)
     if config.tls.mode is TlsMode.ENFORCING:
         for properties in of_brokers:
             properties.setdefault("tls.enable", "true")  # the name server enforces it, too
@@ -252,6 +243,22 @@ def _grpc_port(given: int | None, broker_port: int, properties: Mapping[str, str
         return _Grpc(GRPC_PORT if broker_port else 0, False)
     note(f"gRPC clients are not served: {INSTALL}")
     return _Grpc(-1, False)
+
+
+def _masters(
+    directory: str, count: int, port: int, common: Mapping[str, str], chosen: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """The settings of each master. `common` counts less than what makes them differ, `chosen` (--set) more."""
+    return [
+        {
+            "brokerName": f"broker-{i}",
+            **common,
+            "storePathRootDir": os.path.join(directory, f"broker-{i}"),
+            "listenPort": str(port + BROKER_PORT_STEP * i if port else 0),
+            **chosen,
+        }
+        for i in range(count)
+    ]
 
 
 def _set_apart(

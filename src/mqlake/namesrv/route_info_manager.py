@@ -141,27 +141,28 @@ class RouteInfoManager:
             read_only = is_prime_replica and data.enable_acting_master
             self._take_topics(broker_name, topic_config_wrapper, changed=changed, read_only=read_only)
 
-        live = BrokerLiveInfo(
-            self._clock_ms(),
-            BROKER_EXPIRES_MS if expires_ms is None else expires_ms,
-            version,
-            channel,
-            ha_server_addr,
-        )
         key = cluster_name, broker_addr
-        if self.broker_live_table.get(key) is None:
+        if key not in self.broker_live_table:
             logger.info("%s[%d] of %s registered at %s", broker_name, broker_id, cluster_name, broker_addr)
-        self.broker_live_table[key] = live
+        expires_ms = BROKER_EXPIRES_MS if expires_ms is None else expires_ms
+        self.broker_live_table[key] = BrokerLiveInfo(
+            self._clock_ms(), expires_ms, version, channel, ha_server_addr
+        )
         if filter_servers:
             self.filter_server_table[key] = filter_servers
         elif filter_servers is not None:
             self.filter_server_table.pop(key, None)
+        return RegisterBrokerResult() if broker_id == MASTER_ID else self._master_of(cluster_name, known)
 
-        master_addr = None if broker_id == MASTER_ID else known.get(MASTER_ID)
-        master = None if master_addr is None else self.broker_live_table.get((cluster_name, master_addr))
-        if master is None or master_addr is None:
-            return RegisterBrokerResult()
-        return RegisterBrokerResult(master.ha_server_addr, master_addr)
+    def _master_of(self, cluster_name: str, addresses: dict[int, str]) -> RegisterBrokerResult:
+        """What a slave learns of its master; empty while that is not there."""
+        master_addr = addresses.get(MASTER_ID, "")
+        master = self.broker_live_table.get((cluster_name, master_addr))
+        return (
+            RegisterBrokerResult()
+            if master is None
+            else RegisterBrokerResult(master.ha_server_addr, master_addr)
+        )
 
     def _is_newer(self, cluster_name: str, addr: str | None, than: str, version: DataVersion) -> bool:
         """True if the broker at `addr`, where it was before, has a newer state than the one `than`."""

@@ -5,7 +5,7 @@ PullMessage streams a status, messages, and last the offset to go on from.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from mqlake.client.records import decode_messages
 from mqlake.errors import HeaderError, RemotingTimeoutError
@@ -30,6 +30,7 @@ from mqlake.proxy.v2.service_pb2 import (
 )
 from mqlake.proxy.values import duration_ms, filter_of, group_name, timestamp_ms, topic_name
 from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import consume
 
 SUSPEND, SUBSCRIPTION = 2, 4
@@ -75,26 +76,8 @@ class Offsets:
             yield PullMessageResponse(status=Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"))
             yield PullMessageResponse(next_offset=request.offset)
             return
-        try:
-            next_offset = answer.decode_header(consume.PullMessageResponseHeader).next_begin_offset
-        except HeaderError:
-            next_offset = None
-        if answer.code == ResponseCode.SUCCESS:
-            yield PullMessageResponse(status=OK)
-            for record in decode_messages(answer.body_bytes(), broker):
-                attempt = record.reconsume_times + 1
-                yield PullMessageResponse(
-                    message=sent_message(record, request.message_queue.topic, attempt=attempt)
-                )
-        elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
-            yield PullMessageResponse(status=Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"))
-        elif answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            text = f"offset {request.offset} is not in the queue; go on from {next_offset}"
-            yield PullMessageResponse(status=Status(code=Code.ILLEGAL_OFFSET, message=text))
-        else:
-            yield PullMessageResponse(status=status_of_response(answer.code, answer.remark))
-        if next_offset is not None:
-            yield PullMessageResponse(next_offset=next_offset)
+        for response in _pulled(answer, request, broker):
+            yield response
 
     async def update_offset(
         self, context: RequestContext, client: Client, request: UpdateOffsetRequest
@@ -175,6 +158,32 @@ class Offsets:
         """StatusError TOPIC_NOT_FOUND."""
         if await self._backend.topic_config(topic) is None:
             raise StatusError(Code.TOPIC_NOT_FOUND, f"there is no topic {topic}")
+
+
+def _pulled(
+    answer: RemotingCommand, request: PullMessageRequest, broker: str
+) -> Iterator[PullMessageResponse]:
+    """A broker's answer to a pull, as the status, the messages and the next offset."""
+    try:
+        next_offset = answer.decode_header(consume.PullMessageResponseHeader).next_begin_offset
+    except HeaderError:
+        next_offset = None
+    if answer.code == ResponseCode.SUCCESS:
+        yield PullMessageResponse(status=OK)
+        for record in decode_messages(answer.body_bytes(), broker):
+            attempt = record.reconsume_times + 1
+            yield PullMessageResponse(
+                message=sent_message(record, request.message_queue.topic, attempt=attempt)
+            )
+    elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+        yield PullMessageResponse(status=Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"))
+    elif answer.code == ResponseCode.PULL_OFFSET_MOVED:
+        text = f"offset {request.offset} is not in the queue; go on from {next_offset}"
+        yield PullMessageResponse(status=Status(code=Code.ILLEGAL_OFFSET, message=text))
+    else:
+        yield PullMessageResponse(status=status_of_response(answer.code, answer.remark))
+    if next_offset is not None:
+        yield PullMessageResponse(next_offset=next_offset)
 
 
 def _place(queue: MessageQueue) -> tuple[str, int, str]:

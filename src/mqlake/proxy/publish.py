@@ -146,16 +146,14 @@ class Publisher:
         context: RequestContext,
     ) -> SendResultEntry:
         system = message.system_properties
-        flag, body = 0, message.body
+        is_transaction = PROPERTY_TRANSACTION_PREPARED in properties
+        flag, body = MessageSysFlag.TRANSACTION_PREPARED_TYPE if is_transaction else 0, message.body
         if system.body_encoding == _GZIP:
-            flag = MessageSysFlag.COMPRESSED_FLAG
+            flag |= MessageSysFlag.COMPRESSED_FLAG
             try:
                 body = zlib_of_gzip(body)
             except StatusError as error:
                 return SendResultEntry(status=error.status, message_id=system.message_id)
-        is_transaction = PROPERTY_TRANSACTION_PREPARED in properties
-        if is_transaction:
-            flag |= MessageSysFlag.TRANSACTION_PREPARED_TYPE
         header = SendMessageRequestHeaderV2(
             producer_group=queue.topic,
             topic=queue.topic,

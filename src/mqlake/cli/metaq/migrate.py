@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from mqlake.cli.output import as_object, count_text, note, print_json, print_tab
 from mqlake.errors import ConfigError
 from mqlake.lake.requirements import require_modules
 from mqlake.spark.requirements import INSTALL_SPARK
+
+if TYPE_CHECKING:
+    from mqlake.migrate.report import MigrationReport
 
 EXIT_DIFFERENT = 1
 
@@ -82,32 +86,7 @@ def migrate(
     if as_json:
         print_json({"ok": report.ok, **as_object(report)})
     else:
-        print_table(
-            ["partition", "queue", "messages", "stored", "before", "bodies", ""],
-            [
-                (
-                    each.name,
-                    f"{each.to_topic}/{each.partition}",
-                    each.messages,
-                    each.stored,
-                    each.before,
-                    size_text(each.body_bytes),
-                    "the same" if each.same and each.messages == each.stored else "DIFFERENT",
-                )
-                for each in report.partitions
-            ],
-        )
-        if report.positions:
-            click.echo()
-            print_table(
-                ["group", "queue", "offset", "queue offset"],
-                [
-                    (each.group, f"{each.topic}/{each.queue_id}", each.offset, each.queue_offset)
-                    for each in report.positions
-                ],
-            )
-        count = sum(each.messages for each in report.partitions)
-        click.echo(f"\n{count_text(count, 'message')} in {report.store}, {report.seconds:.1f} s")
+        _print(report)
     if report.source_in_use:
         note("a broker writes to the source: when it has stopped, run this again for its last messages")
     if report.changed_attributes:
@@ -117,6 +96,35 @@ def migrate(
     if not report.ok:
         note("error: the store and the source differ")
         sys.exit(EXIT_DIFFERENT)
+
+
+def _print(report: MigrationReport) -> None:
+    print_table(
+        ["partition", "queue", "messages", "stored", "before", "bodies", ""],
+        [
+            (
+                each.name,
+                f"{each.to_topic}/{each.partition}",
+                each.messages,
+                each.stored,
+                each.before,
+                size_text(each.body_bytes),
+                "the same" if each.same and each.messages == each.stored else "DIFFERENT",
+            )
+            for each in report.partitions
+        ],
+    )
+    if report.positions:
+        click.echo()
+        print_table(
+            ["group", "queue", "offset", "queue offset"],
+            [
+                (each.group, f"{each.topic}/{each.queue_id}", each.offset, each.queue_offset)
+                for each in report.positions
+            ],
+        )
+    count = sum(each.messages for each in report.partitions)
+    click.echo(f"\n{count_text(count, 'message')} in {report.store}, {report.seconds:.1f} s")
 
 
 def _renamed(text: str) -> tuple[str, str]:
