@@ -128,7 +128,7 @@ class Demo:
 @click.option(
     "--fresh/--keep",
     default=True,
-    help="Begin anew (the default), or go on with the store that an earlier demo left.",
+    help="Start over (the default), or go on with the store that an earlier demo left.",
 )
 @json_option
 def demo(directory: str, rows: int | None, fresh: bool, as_json: bool) -> None:

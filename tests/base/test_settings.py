@@ -26,11 +26,11 @@ class Colour(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kettle(Settings):
-    volume: int = setting("kettleVolume", 1024, "How much fits.", unit="bytes", low=1)
-    boil_after: int = setting("boilAfter", 0, "When it boils.", unit="ms", high=LONG_MAX)
-    lid: bool = setting("lid", True, "Whether it has one.", fixed=True)
-    colour: Colour = setting("colour", Colour.RED, "How it looks.")
-    owner: str = setting("owner", "whoever is there", "Whose it is.", factory=lambda: "nobody")
+    volume: int = setting(1024, "How much fits.", unit="bytes", low=1, key="kettleVolume")
+    boil_after: int = setting(0, "When it boils.", unit="ms", high=LONG_MAX)
+    lid: bool = setting(True, "Whether it has one.", fixed=True)
+    colour: Colour = setting(Colour.RED, "How it looks.")
+    owner: str = setting("whoever is there", "Whose it is.", factory=lambda: "nobody")
     friends: tuple[str, ...] = ()
 
 
@@ -127,9 +127,9 @@ def test_assignments():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Radio(Settings):
-    station: int = setting("station", 0, "What it plays.", live=True)
-    mute: bool = setting("mute", False, "Whether it plays it.", live=True)
-    voltage: int = setting("voltage", 230, "What it needs.")
+    station: int = setting(0, "What it plays.", live=True)
+    mute: bool = setting(False, "Whether it plays it.", live=True)
+    voltage: int = setting(230, "What it needs.")
 
 
 def test_only_live_settings_change_in_place_and_all_or_none():

@@ -6,14 +6,13 @@ refused; a cache's size and age do not matter, because what is kept is dropped t
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mqlake.auth.sources import SourceList
-from mqlake.base.settings import Setting, Settings, setting, settings_of
+from mqlake.base.settings import Setting, Settings, attributes_of, setting, settings_of
 from mqlake.errors import ConfigError
 
 _AUTHENTICATION = "org.apache.rocketmq.auth.authentication"
@@ -48,89 +47,55 @@ class Credentials:
 class AuthConfig(Settings):
     """Raises ConfigError at construction when a value cannot be used."""
 
-    authentication_enabled: bool = setting(
-        "authenticationEnabled", False, "Requests must be signed by a user (ACL 2.0)."
-    )
-    authentication_provider: str = setting(
-        "authenticationProvider", "", "RocketMQ's class; only its default is there."
-    )
+    authentication_enabled: bool = setting(False, "Requests must be signed by a user (ACL 2.0).")
+    authentication_provider: str = setting("", "RocketMQ's class; only its default is there.")
     authentication_metadata_provider: str = setting(
-        "authenticationMetadataProvider",
-        "",
-        "RocketMQ's class; only the local one is there, also if it is empty.",
+        "", "RocketMQ's class; only the local one is there, also if it is empty."
     )
-    authentication_strategy: str = setting(
-        "authenticationStrategy", "", "RocketMQ's class; both of its strategies are the same here."
-    )
-    authentication_whitelist: str = setting(
-        "authenticationWhitelist", "", "Request codes that need no signature; `,` between."
-    )
+    authentication_strategy: str = setting("", "RocketMQ's class; both of its strategies are the same here.")
+    authentication_whitelist: str = setting("", "Request codes that need no signature; `,` between.")
     init_authentication_user: str = setting(
-        "initAuthenticationUser",
-        "",
-        'First super user, made if there is none of that name: `{"username":"…","password":"…"}`.',
+        "", 'First super user, made if there is none of that name: `{"username":"…","password":"…"}`.'
     )
     inner_client_authentication_credentials: str = setting(
-        "innerClientAuthenticationCredentials",
         "",
         'What this broker signs its own requests with: `{"accessKey":"…","secretKey":"…"}`; also made a super user.',
     )
     authorization_enabled: bool = setting(
-        "authorizationEnabled", False, "Users may do only what their acls allow; needs authenticationEnabled."
+        False, "Users may do only what their acls allow; needs authenticationEnabled."
     )
-    authorization_provider: str = setting(
-        "authorizationProvider", "", "RocketMQ's class; only its default is there."
-    )
+    authorization_provider: str = setting("", "RocketMQ's class; only its default is there.")
     authorization_metadata_provider: str = setting(
-        "authorizationMetadataProvider",
-        "",
-        "RocketMQ's class; only the local one is there, also if it is empty.",
+        "", "RocketMQ's class; only the local one is there, also if it is empty."
     )
-    authorization_strategy: str = setting(
-        "authorizationStrategy", "", "RocketMQ's class; both of its strategies are the same here."
-    )
+    authorization_strategy: str = setting("", "RocketMQ's class; both of its strategies are the same here.")
     authorization_whitelist: str = setting(
-        "authorizationWhitelist", "", "Request codes that every signed request may use; `,` between."
+        "", "Request codes that every signed request may use; `,` between."
     )
     migrate_auth_from_v1_enabled: bool = setting(
-        "migrateAuthFromV1Enabled",
-        False,
-        "Make users and acls of the accounts in plain_acl.yml at the start.",
+        False, "Make users and acls of the accounts in plain_acl.yml at the start."
     )
     acl_enable: bool = setting(
-        "aclEnable", False, "Access control by plain_acl.yml (ACL 1.0, as RocketMQ had it up to 5.3.2)."
+        False, "Access control by plain_acl.yml (ACL 1.0, as RocketMQ had it up to 5.3.2)."
     )
     auth_config_path: str = setting(
-        "authConfigPath",
-        "",
-        "Directory of accessControl.jsonl and its key; empty: config below storePathRootDir.",
+        "", "Directory of accessControl.jsonl and its key; empty: config below storePathRootDir."
     )
     acl_directory: str = setting(
-        "aclDirectory",
-        "",
-        "Directory of plain_acl.yml and acl/*.yml; empty: $ROCKETMQ_HOME/conf.",
-        own=True,
+        "", "Directory of plain_acl.yml and acl/*.yml; empty: $ROCKETMQ_HOME/conf.", own=True
     )
     sync_users_from_master: bool = setting(
-        "syncUsersFromMaster",
-        True,
-        "A slave with authenticationEnabled takes over the users and acls of its master.",
-        own=True,
+        True, "A slave with authenticationEnabled takes over the users and acls of its master.", own=True
     )
     metrics_authentication: bool = setting(
-        "metricsAuthentication",
         True,
         "Under authenticationEnabled the metrics need a user's name and password (HTTP Basic).",
         own=True,
     )
     metrics_source_ips: str = setting(
-        "metricsSourceIps",
-        "",
-        "Addresses and networks that may read metrics; `,` between; empty: all.",
-        own=True,
+        "", "Addresses and networks that may read metrics; `,` between; empty: all.", own=True
     )
     access_failures_max: int = setting(
-        "accessFailuresMax",
         100,
         "Refused requests of one address in a second; a connection with more is closed.",
         unit="requests",
@@ -138,14 +103,12 @@ class AuthConfig(Settings):
         own=True,
     )
     signed_send_max_age_seconds: int = setting(
-        "signedSendMaxAgeSeconds",
         0,
         "Refuse signed sends whose bornTimestamp is further from the broker's time; 0: never.",
         unit="s",
         own=True,
     )
     grpc_signature_max_age_seconds: int = setting(
-        "grpcSignatureMaxAgeSeconds",
         86_400,
         "Refuse gRPC requests whose signed x-mq-date-time is further from the broker's time; 0: never.",
         unit="s",
@@ -214,7 +177,7 @@ class AuthConfig(Settings):
 
 
 def _attribute(key: str) -> str:
-    return _ATTRIBUTES[key]
+    return attributes_of(AuthConfig)[key]
 
 
 def _object(text: str, key: str) -> Mapping[str, str]:
@@ -231,10 +194,5 @@ def _object(text: str, key: str) -> Mapping[str, str]:
 
 
 SETTINGS: dict[str, Setting] = settings_of(AuthConfig)
-_ATTRIBUTES = {
-    field.metadata["setting"].key: field.name
-    for field in dataclasses.fields(AuthConfig)
-    if "setting" in field.metadata
-}
 SECRETS = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 """Keys whose values are never shown."""

@@ -1,8 +1,8 @@
 """Typed settings: the description of each key of a Java properties file, and configurations made of such keys.
 
-A field that `setting()` declares carries its key, unit, range and meaning, so the checks, the error texts and
-docs/configuration.md all come from one list. A key is spelled as in a broker.conf (`mappedFileSizeCommitLog`), its
-attribute in Python's convention (`mapped_file_size_commit_log`).
+A field that `setting()` declares carries its unit, range and meaning, so the checks, the error texts and
+docs/configuration.md all come from one list. Its key is its name in camelCase: `mapped_file_size_commit_log` is
+`mappedFileSizeCommitLog` in a broker.conf.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
+from mqlake.base.names import camel_case
 from mqlake.errors import ConfigError, UnknownKeyError
 
 INT_MAX = 2**31 - 1
@@ -117,10 +118,10 @@ def text_of(value: object) -> str:
 
 
 def setting(
-    key: str,
     default: T,
     doc: str,
     *,
+    key: str = "",
     unit: str = "",
     low: int = 0,
     high: int = INT_MAX,
@@ -129,7 +130,8 @@ def setting(
     own: bool = False,
     factory: Any = None,
 ) -> T:
-    """The field of a Settings class for `key`; with a `factory` that makes the default, `default` only describes it."""
+    """A field of a Settings class. `key`: if it is not the name in camelCase; with a `factory` that makes the default,
+    `default` only describes it."""
     metadata = {
         "setting": Setting(
             key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed, live=live, own=own
@@ -176,16 +178,19 @@ class Settings:
         return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
 
 
+def attributes_of(kind: type[Settings]) -> dict[str, str]:
+    """Key → name of its attribute, in the order of the fields."""
+    fields = [field for field in dataclasses.fields(kind) if "setting" in field.metadata]
+    return {field.metadata["setting"].key or camel_case(field.name): field.name for field in fields}
+
+
 def settings_of(kind: type[Settings]) -> dict[str, Setting]:
     """Key → its description, in the order of the fields."""
-    fields = (field for field in dataclasses.fields(kind) if "setting" in field.metadata)
-    return {field.metadata["setting"].key: field.metadata["setting"] for field in fields}
-
-
-def attributes_of(kind: type[Settings]) -> dict[str, str]:
-    """Key → name of its attribute."""
-    fields = (field for field in dataclasses.fields(kind) if "setting" in field.metadata)
-    return {field.metadata["setting"].key: field.name for field in fields}
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    return {
+        key: dataclasses.replace(fields[name].metadata["setting"], key=key)
+        for key, name in attributes_of(kind).items()
+    }
 
 
 Value = bool | int | float | str | None

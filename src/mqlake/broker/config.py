@@ -77,65 +77,52 @@ def _default_broker_name() -> str:
 class BrokerConfig(Settings):
     """The settings of one broker. Raises ConfigError at construction when a value cannot be used."""
 
-    broker_cluster_name: str = setting(
-        "brokerClusterName", "DefaultCluster", "Cluster that the broker belongs to."
-    )
+    broker_cluster_name: str = setting("DefaultCluster", "Cluster that the broker belongs to.")
     broker_name: str = setting(
-        "brokerName",
         "local host name",
         "Name of the broker; a master and its slaves share it.",
         factory=_default_broker_name,
     )
-    broker_id: int = setting("brokerId", MASTER_ID, "0 for a master, more for a slave.", high=LONG_MAX)
+    broker_id: int = setting(MASTER_ID, "0 for a master, more for a slave.", high=LONG_MAX)
     broker_ip1: str = setting(
-        "brokerIP1", "local address", "Address that name servers report to clients.", factory=local_address
+        "local address",
+        "Address that name servers report to clients.",
+        factory=local_address,
+        key="brokerIP1",
     )
     broker_ip2: str = setting(
-        "brokerIP2", "local address", "Address that name servers report to slaves.", factory=local_address
+        "local address", "Address that name servers report to slaves.", factory=local_address, key="brokerIP2"
     )
     namesrv_addr: str = setting(
-        "namesrvAddr",
         "$NAMESRV_ADDR",
         "Name servers to register with: `host:port` with `;` between.",
         factory=lambda: os.environ.get("NAMESRV_ADDR", ""),
     )
     broker_config_path: str = setting(
-        "brokerConfigPath", "", "The broker.conf, to which settings changed at run time are written."
+        "", "The broker.conf, to which settings changed at run time are written."
     )
     config_black_list: str = setting(
-        "configBlackList",
-        "configBlackList;brokerConfigPath",
-        "Keys that cannot be changed at run time; `;` between.",
+        "configBlackList;brokerConfigPath", "Keys that cannot be changed at run time; `;` between."
     )
 
     advertise: str = setting(
-        "advertise",
         "",
         "Address for clients, in place of brokerIP1 and of the ports: `HOST[:PORT[:GRPC_PORT]]`.",
         own=True,
     )
     grpc_server_port: int = setting(
-        "grpcServerPort",
-        -1,
-        "Port for RocketMQ 5's gRPC clients; 0: any free one, -1: none.",
-        low=-1,
-        high=PORT_MAX,
-        own=True,
+        -1, "Port for RocketMQ 5's gRPC clients; 0: any free one, -1: none.", low=-1, high=PORT_MAX, own=True
     )
     listen_port: int = setting(
-        "listenPort", 10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
+        10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
     )
-    bind_address: str = setting(
-        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's."
-    )
+    bind_address: str = setting("0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's.")
     fast_loop_enable: bool = setting(
-        "fastLoopEnable",
         True,
         "Whether compiled code reads and answers the connections of producers (Linux, without TLS and plain_acl.yml).",
         own=True,
     )
     fast_loop_threads: int = setting(
-        "fastLoopThreads",
         1,
         "Threads that do so at once, each for connections of its own; more than one pays where its thread has no time "
         "left and processors are idle.",
@@ -144,173 +131,88 @@ class BrokerConfig(Settings):
         own=True,
     )
     server_channel_max_idle_time_seconds: int = setting(
-        "serverChannelMaxIdleTimeSeconds",
-        120,
-        "Time without a byte after which a connection is closed.",
-        unit="s",
+        120, "Time without a byte after which a connection is closed.", unit="s"
     )
 
     register_name_server_period: int = setting(
-        "registerNameServerPeriod",
-        30_000,
-        "Time between two registrations; held to 10000..60000.",
-        unit="ms",
-        low=1,
-        live=True,
+        30_000, "Time between two registrations; held to 10000..60000.", unit="ms", low=1, live=True
     )
     register_broker_timeout_mills: int = setting(
-        "registerBrokerTimeoutMills",
-        24_000,
-        "Time limit for a name server to answer a registration.",
-        unit="ms",
-        low=1,
-        live=True,
+        24_000, "Time limit for a name server to answer a registration.", unit="ms", low=1, live=True
     )
     force_register: bool = setting(
-        "forceRegister",
-        True,
-        "Register at each period; false: only if the name server has another version.",
-        live=True,
+        True, "Register at each period; false: only if the name server has another version.", live=True
     )
-    enable_single_topic_register: bool = setting(
-        "enableSingleTopicRegister", False, "Register only the route of a new topic.", live=True
-    )
-    enable_split_registration: bool = setting(
-        "enableSplitRegistration", False, "Register many topics in several requests.", live=True
-    )
+    enable_single_topic_register: bool = setting(False, "Register only the route of a new topic.", live=True)
+    enable_split_registration: bool = setting(False, "Register many topics in several requests.", live=True)
     split_registration_size: int = setting(
-        "splitRegistrationSize",
-        800,
-        "Topics in one request of a split registration.",
-        unit="topics",
-        low=1,
-        live=True,
+        800, "Topics in one request of a split registration.", unit="topics", low=1, live=True
     )
 
     broker_permission: int = setting(
-        "brokerPermission",
-        PERM_READ | PERM_WRITE,
-        "6 read and write, 4 read only, 2 write only.",
-        high=7,
-        live=True,
+        PERM_READ | PERM_WRITE, "6 read and write, 4 read only, 2 write only.", high=7, live=True
     )
     default_topic_queue_nums: int = setting(
-        "defaultTopicQueueNums",
-        8,
-        "Queues of TBW102, and so the maximum for a topic that is created by a send.",
-        low=1,
-        live=True,
+        8, "Queues of TBW102, and so the maximum for a topic that is created by a send.", low=1, live=True
     )
-    auto_create_topic_enable: bool = setting(
-        "autoCreateTopicEnable", True, "A send to an unknown topic creates it.", live=True
-    )
-    cluster_topic_enable: bool = setting(
-        "clusterTopicEnable", True, "The topic with the cluster's name can be read and written."
-    )
-    broker_topic_enable: bool = setting(
-        "brokerTopicEnable", True, "The topic with the broker's name can be read and written."
-    )
+    auto_create_topic_enable: bool = setting(True, "A send to an unknown topic creates it.", live=True)
+    cluster_topic_enable: bool = setting(True, "The topic with the cluster's name can be read and written.")
+    broker_topic_enable: bool = setting(True, "The topic with the broker's name can be read and written.")
     auto_create_subscription_group: bool = setting(
-        "autoCreateSubscriptionGroup", True, "The first request of an unknown group creates it.", live=True
+        True, "The first request of an unknown group creates it.", live=True
     )
     enable_create_sys_group: bool = setting(
-        "enableCreateSysGroup",
-        True,
-        "Create groups that begin with CID_RMQ_SYS_ in any case.",
-        live=True,
+        True, "Create groups that begin with CID_RMQ_SYS_ in any case.", live=True
     )
     validate_system_topic_when_update_topic: bool = setting(
-        "validateSystemTopicWhenUpdateTopic", True, "Operators cannot change system topics.", live=True
+        True, "Operators cannot change system topics.", live=True
     )
     clear_retry_topic_when_delete_topic: bool = setting(
-        "clearRetryTopicWhenDeleteTopic",
-        True,
-        "Deleting a topic deletes its pop retry topics as well.",
-        live=True,
+        True, "Deleting a topic deletes its pop retry topics as well.", live=True
     )
-    trace_topic_enable: bool = setting(
-        "traceTopicEnable", False, "Create the topic for message traces at the start."
-    )
-    msg_trace_topic_name: str = setting("msgTraceTopicName", TRACE_TOPIC, "The topic for message traces.")
+    trace_topic_enable: bool = setting(False, "Create the topic for message traces at the start.")
+    msg_trace_topic_name: str = setting(TRACE_TOPIC, "The topic for message traces.")
     broker_message_trace_enable: bool = setting(
-        "brokerMessageTraceEnable",
         False,
         "Trace every send and delivery in msgTraceTopicName; sends and pulls then take the slow path.",
         own=True,
     )
-    revive_queue_num: int = setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
+    revive_queue_num: int = setting(8, "Queues of the topic for pop's checkpoints.", low=1)
     revive_interval: int = setting(
-        "reviveInterval",
-        1000,
-        "Time between two looks for messages whose invisible time is over.",
-        unit="ms",
-        low=1,
-        live=True,
+        1000, "Time between two looks for messages whose invisible time is over.", unit="ms", low=1, live=True
     )
     pop_polling_size: int = setting(
-        "popPollingSize",
-        1024,
-        "Pops of a group that wait at one queue, or at all queues of a topic.",
-        live=True,
+        1024, "Pops of a group that wait at one queue, or at all queues of a topic.", live=True
     )
-    max_pop_polling_size: int = setting("maxPopPollingSize", 100_000, "Pops that wait, in total.", live=True)
+    max_pop_polling_size: int = setting(100_000, "Pops that wait, in total.", live=True)
     pop_from_retry_probability: int = setting(
-        "popFromRetryProbability",
-        20,
-        "How often a pop looks for messages to retry first.",
-        unit="%",
-        high=100,
-        live=True,
+        20, "How often a pop looks for messages to retry first.", unit="%", high=100, live=True
     )
     pop_from_retry_probability_for_priority: int = setting(
-        "popFromRetryProbabilityForPriority",
-        0,
-        "The same for topics with message.type=PRIORITY.",
-        unit="%",
-        high=100,
-        live=True,
-        own=True,
+        0, "The same for topics with message.type=PRIORITY.", unit="%", high=100, live=True, own=True
     )
     priority_order_asc: bool = setting(
-        "priorityOrderAsc",
-        True,
-        "In topics with message.type=PRIORITY a higher number is more urgent.",
-        live=True,
-        own=True,
+        True, "In topics with message.type=PRIORITY a higher number is more urgent.", live=True, own=True
     )
     enable_retry_topic_v2: bool = setting(
-        "enableRetryTopicV2", False, "Name pop's retry topics %RETRY%G+T instead of %RETRY%G_T.", live=True
+        False, "Name pop's retry topics %RETRY%G+T instead of %RETRY%G_T.", live=True
     )
     retrieve_message_from_pop_retry_topic_v1: bool = setting(
-        "retrieveMessageFromPopRetryTopicV1",
-        True,
-        "With enableRetryTopicV2, pop from %RETRY%G_T as well.",
-        live=True,
+        True, "With enableRetryTopicV2, pop from %RETRY%G_T as well.", live=True
     )
     use_separate_retry_queue: bool = setting(
-        "useSeparateRetryQueue",
-        False,
-        "A message keeps its queue id in its pop retry topic.",
-        live=True,
-        own=True,
+        False, "A message keeps its queue id in its pop retry topic.", live=True, own=True
     )
     pop_response_return_actual_retry_topic: bool = setting(
-        "popResponseReturnActualRetryTopic",
-        False,
-        "Popped retries carry the name of the retry topic instead of the topic's.",
-        live=True,
+        False, "Popped retries carry the name of the retry topic instead of the topic's.", live=True
     )
     init_pop_offset_by_check_msg_in_mem: bool = setting(
-        "initPopOffsetByCheckMsgInMem",
         True,
         "A new group that wants only new messages begins at 0 while the queue's first message is in memory.",
         live=True,
     )
-    enable_pop_message_threshold: bool = setting(
-        "enablePopMessageThreshold", False, "Apply popInflightMessageThreshold.", live=True
-    )
+    enable_pop_message_threshold: bool = setting(False, "Apply popInflightMessageThreshold.", live=True)
     pop_inflight_message_threshold: int = setting(
-        "popInflightMessageThreshold",
         10_000,
         "Messages in flight of a group in a queue at which no more are popped.",
         unit="messages",
@@ -318,52 +220,38 @@ class BrokerConfig(Settings):
         live=True,
     )
     enable_pop_buffer_merge: bool = setting(
-        "enablePopBufferMerge",
         False,
         "Keep checkpoints in memory for a while: those that are acknowledged soon are never written.",
         live=True,
     )
     pop_ck_stay_buffer_time: int = setting(
-        "popCkStayBufferTime", 10_000, "Time for which a checkpoint may stay in memory.", unit="ms", live=True
+        10_000, "Time for which a checkpoint may stay in memory.", unit="ms", live=True
     )
     pop_ck_stay_buffer_time_out: int = setting(
-        "popCkStayBufferTimeOut",
         3000,
         "Time before the end of its invisible time at which a checkpoint is written.",
         unit="ms",
         live=True,
     )
-    pop_ck_max_buffer_size: int = setting(
-        "popCkMaxBufferSize", 200_000, "Checkpoints in memory.", unit="checkpoints", live=True
-    )
+    pop_ck_max_buffer_size: int = setting(200_000, "Checkpoints in memory.", unit="checkpoints", live=True)
     pop_ck_offset_max_queue_size: int = setting(
-        "popCkOffsetMaxQueueSize",
-        20_000,
-        "Checkpoints of one group in one queue in memory.",
-        unit="checkpoints",
-        live=True,
+        20_000, "Checkpoints of one group in one queue in memory.", unit="checkpoints", live=True
     )
     server_load_balancer_enable: bool = setting(
-        "serverLoadBalancerEnable",
-        True,
-        "Divide queues among the members of a group that asks; false: each gets all.",
-        live=True,
+        True, "Divide queues among the members of a group that asks; false: each gets all.", live=True
     )
     default_message_request_mode: MessageRequestMode = setting(
-        "defaultMessageRequestMode",
         MessageRequestMode.PULL,
         "How groups get messages for which setConsumeMode has set nothing.",
         live=True,
     )
     default_pop_share_queue_num: int = setting(
-        "defaultPopShareQueueNum",
         -1,
         "Other members' queues that each member pops from as well, in defaultMessageRequestMode; -1: all.",
         low=-1,
         live=True,
     )
     load_balance_poll_name_server_interval: int = setting(
-        "loadBalancePollNameServerInterval",
         30_000,
         "Time for which the route of a topic whose queues are divided is kept.",
         unit="ms",
@@ -371,73 +259,43 @@ class BrokerConfig(Settings):
         live=True,
     )
 
-    region_id: str = setting("regionId", "DefaultRegion", "Region named in message traces.", live=True)
-    trace_on: bool = setting("traceOn", True, "Tell producers to write traces.", live=True)
+    region_id: str = setting("DefaultRegion", "Region named in message traces.", live=True)
+    trace_on: bool = setting(True, "Tell producers to write traces.", live=True)
     start_accept_send_request_time_stamp: int = setting(
-        "startAcceptSendRequestTimeStamp",
-        0,
-        "Refuse sends until this time (ms since 1970).",
-        unit="ms",
-        high=LONG_MAX,
-        live=True,
+        0, "Refuse sends until this time (ms since 1970).", unit="ms", high=LONG_MAX, live=True
     )
-    reject_transaction_message: bool = setting(
-        "rejectTransactionMessage", False, "Refuse transactional messages.", live=True
-    )
+    reject_transaction_message: bool = setting(False, "Refuse transactional messages.", live=True)
     transaction_time_out: int = setting(
-        "transactionTimeOut",
         6000,
         "Age at which an open half message is checked; CHECK_IMMUNITY_TIME_IN_SECONDS of a message takes precedence.",
         unit="ms",
         high=LONG_MAX,
     )
     transaction_check_max: int = setting(
-        "transactionCheckMax",
-        15,
-        "Checks of a half message before it goes to TRANS_CHECK_MAX_TIME_TOPIC.",
-        low=1,
+        15, "Checks of a half message before it goes to TRANS_CHECK_MAX_TIME_TOPIC.", low=1
     )
     transaction_check_interval: int = setting(
-        "transactionCheckInterval",
-        30_000,
-        "Time between two checks for open half messages.",
-        unit="ms",
-        low=1,
-        high=LONG_MAX,
+        30_000, "Time between two checks for open half messages.", unit="ms", low=1, high=LONG_MAX
     )
     transaction_op_msg_max_size: int = setting(
-        "transactionOpMsgMaxSize",
         4096,
         "Size at which an op message is written at once; smaller ones wait for more entries.",
         unit="bytes",
         low=1,
     )
     transaction_op_batch_interval: int = setting(
-        "transactionOpBatchInterval",
-        3000,
-        "Maximum time that an op message waits for more entries.",
-        unit="ms",
-        low=1,
+        3000, "Maximum time that an op message waits for more entries.", unit="ms", low=1
     )
     transaction_metric_flush_interval: int = setting(
-        "transactionMetricFlushInterval",
-        3000,
-        "Time between two writes of config/transactionMetrics.",
-        unit="ms",
-        low=1,
-        high=LONG_MAX,
+        3000, "Time between two writes of config/transactionMetrics.", unit="ms", low=1, high=LONG_MAX
     )
     store_reply_message_enable: bool = setting(
-        "storeReplyMessageEnable", True, "Store replies to requests as well as pushing them.", live=True
+        True, "Store replies to requests as well as pushing them.", live=True
     )
     broker_fast_failure_enable: bool = setting(
-        "brokerFastFailureEnable",
-        True,
-        "Answer SYSTEM_BUSY to sends that waited too long for their turn.",
-        live=True,
+        True, "Answer SYSTEM_BUSY to sends that waited too long for their turn.", live=True
     )
     wait_time_mills_in_send_queue: int = setting(
-        "waitTimeMillsInSendQueue",
         200,
         "Waiting time above which sends are answered SYSTEM_BUSY if the sends before them waited as long.",
         unit="ms",
@@ -446,42 +304,28 @@ class BrokerConfig(Settings):
     )
 
     recall_message_enable: bool = setting(
-        "recallMessageEnable", False, "Producers may recall timer messages that are not due yet.", live=True
+        False, "Producers may recall timer messages that are not due yet.", live=True
     )
     allow_recall_when_broker_not_writeable: bool = setting(
-        "allowRecallWhenBrokerNotWriteable",
-        True,
-        "Take recalls also when brokerPermission does not let producers send.",
-        live=True,
+        True, "Take recalls also when brokerPermission does not let producers send.", live=True
     )
     long_polling_enable: bool = setting(
-        "longPollingEnable",
-        True,
-        "Hold a pull that finds no messages for as long as its client asks.",
-        live=True,
+        True, "Hold a pull that finds no messages for as long as its client asks.", live=True
     )
     short_polling_time_mills: int = setting(
-        "shortPollingTimeMills",
-        1000,
-        "How long such a pull is held if longPollingEnable=false.",
-        unit="ms",
-        low=1,
-        live=True,
+        1000, "How long such a pull is held if longPollingEnable=false.", unit="ms", low=1, live=True
     )
-    lite_pull_message_enable: bool = setting(
-        "litePullMessageEnable", True, "Answer lite pull consumers.", live=True
-    )
+    lite_pull_message_enable: bool = setting(True, "Answer lite pull consumers.", live=True)
     reject_pull_consumer_enable: bool = setting(
-        "rejectPullConsumerEnable", False, "Refuse pulls of groups without heartbeats.", live=True
+        False, "Refuse pulls of groups without heartbeats.", live=True
     )
     slave_read_enable: bool = setting(
-        "slaveReadEnable", False, "Slaves answer pulls, and the master sends slow consumers there.", live=True
+        False, "Slaves answer pulls, and the master sends slow consumers there.", live=True
     )
     notify_consumer_ids_changed_enable: bool = setting(
-        "notifyConsumerIdsChangedEnable", True, "Notify the members of a group when others join or leave."
+        True, "Notify the members of a group when others join or leave."
     )
     channel_expired_timeout: int = setting(
-        "channelExpiredTimeout",
         120_000,
         "Time without a heartbeat after which a client is forgotten.",
         unit="ms",
@@ -489,7 +333,6 @@ class BrokerConfig(Settings):
         high=LONG_MAX,
     )
     subscription_expired_timeout: int = setting(
-        "subscriptionExpiredTimeout",
         600_000,
         "Time after which a subscription known only from pulls is forgotten.",
         unit="ms",
@@ -497,65 +340,39 @@ class BrokerConfig(Settings):
         high=LONG_MAX,
     )
     use_server_side_reset_offset: bool = setting(
-        "useServerSideResetOffset", True, "The broker resets offsets itself, with the group's next pull."
+        True, "The broker resets offsets itself, with the group's next pull."
     )
 
-    enable_property_filter: bool = setting(
-        "enablePropertyFilter", False, "Consumers may filter by SQL92 expressions.", live=True
-    )
-    filter_support_retry: bool = setting(
-        "filterSupportRetry", False, "Apply filters to retried messages as well.", live=True
-    )
+    enable_property_filter: bool = setting(False, "Consumers may filter by SQL92 expressions.", live=True)
+    filter_support_retry: bool = setting(False, "Apply filters to retried messages as well.", live=True)
     expect_consumer_num_use_filter: int = setting(
-        "expectConsumerNumUseFilter", 32, "Expected number of groups with a filter per topic.", low=1
+        32, "Expected number of groups with a filter per topic.", low=1
     )
     max_error_rate_of_bloom_filter: int = setting(
-        "maxErrorRateOfBloomFilter",
-        20,
-        "Accepted error rate of the bloom filter.",
-        unit="%",
-        low=1,
-        high=100,
+        20, "Accepted error rate of the bloom filter.", unit="%", low=1, high=100
     )
     filter_data_clean_time_span: int = setting(
-        "filterDataCleanTimeSpan",
-        24 * 3600 * 1000,
-        "Time without use after which a filter is forgotten.",
-        unit="ms",
-        high=LONG_MAX,
+        24 * 3600 * 1000, "Time without use after which a filter is forgotten.", unit="ms", high=LONG_MAX
     )
 
     flush_consumer_offset_interval: int = setting(
-        "flushConsumerOffsetInterval",
-        5000,
-        "Time between two writes of the consumer offsets.",
-        unit="ms",
-        low=1,
-        live=True,
+        5000, "Time between two writes of the consumer offsets.", unit="ms", low=1, live=True
     )
     consumer_offset_update_version_step: int = setting(
-        "consumerOffsetUpdateVersionStep", 500, "Commits per new data version.", low=1, high=LONG_MAX
+        500, "Commits per new data version.", low=1, high=LONG_MAX
     )
     delay_offset_update_version_step: int = setting(
-        "delayOffsetUpdateVersionStep",
-        200,
-        "Deliveries of delayed messages per new data version.",
-        low=1,
-        high=LONG_MAX,
+        200, "Deliveries of delayed messages per new data version.", low=1, high=LONG_MAX
     )
 
     metrics_exporter_type: MetricsExporterType = setting(
-        "metricsExporterType", MetricsExporterType.DISABLE, "PROM serves metrics to Prometheus."
+        MetricsExporterType.DISABLE, "PROM serves metrics to Prometheus."
     )
-    metrics_prom_exporter_port: int = setting(
-        "metricsPromExporterPort", 5557, "Port of the metrics; 0: any free one.", high=PORT_MAX
-    )
-    metrics_prom_exporter_host: str = setting(
-        "metricsPromExporterHost", "", "Address to serve metrics on; empty: that of bindAddress."
-    )
-    metrics_label: str = setting("metricsLabel", "", "Labels of every metric, as `name:value,name:value`.")
+    metrics_prom_exporter_port: int = setting(5557, "Port of the metrics; 0: any free one.", high=PORT_MAX)
+    metrics_prom_exporter_host: str = setting("", "Address to serve metrics on; empty: that of bindAddress.")
+    metrics_label: str = setting("", "Labels of every metric, as `name:value,name:value`.")
     metrics_otel_cardinality_limit: int = setting(
-        "metricsOtelCardinalityLimit", 50_000, "Maximum number of series of one metric.", unit="series", low=1
+        50_000, "Maximum number of series of one metric.", unit="series", low=1
     )
 
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)

@@ -27,57 +27,39 @@ def _home(name: str) -> str:
 class NamesrvConfig(Settings):
     """The settings of one name server. Raises ConfigError at construction when a value cannot be used."""
 
-    listen_port: int = setting("listenPort", 9876, "Port to listen on; 0: any free one.", high=PORT_MAX)
-    bind_address: str = setting(
-        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's."
-    )
+    listen_port: int = setting(9876, "Port to listen on; 0: any free one.", high=PORT_MAX)
+    bind_address: str = setting("0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's.")
     kv_config_path: str = setting(
-        "kvConfigPath",
         "$HOME/namesrv/kvConfig.json",
         "File of the key-value configuration.",
         factory=lambda: _home("kvConfig.json"),
     )
     config_store_path: str = setting(
-        "configStorePath",
         "$HOME/namesrv/namesrv.properties",
         "File that settings changed by operators are written to.",
         factory=lambda: _home("namesrv.properties"),
     )
     config_black_list: str = setting(
-        "configBlackList",
         "configBlackList;configStorePath;kvConfigPath",
         "Keys that cannot be changed at run time; `;` between.",
     )
-    order_message_enable: bool = setting(
-        "orderMessageEnable", False, "Routes carry the order configuration of their topic."
-    )
+    order_message_enable: bool = setting(False, "Routes carry the order configuration of their topic.")
     return_order_topic_config_to_broker: bool = setting(
-        "returnOrderTopicConfigToBroker", True, "Brokers get the order configuration when they register."
+        True, "Brokers get the order configuration when they register."
     )
     support_acting_master: bool = setting(
-        "supportActingMaster", False, "Routes show the slave that stands in for a missing master as master."
+        False, "Routes show the slave that stands in for a missing master as master."
     )
     delete_topic_with_broker_registration: bool = setting(
-        "deleteTopicWithBrokerRegistration",
-        False,
-        "A topic missing from a broker's registration is removed from that broker.",
+        False, "A topic missing from a broker's registration is removed from that broker."
     )
-    enable_all_topic_list: bool = setting("enableAllTopicList", True, "Answer with the list of all topics.")
-    enable_topic_list: bool = setting(
-        "enableTopicList", True, "Answer with the lists of topics of a cluster or a kind."
-    )
+    enable_all_topic_list: bool = setting(True, "Answer with the list of all topics.")
+    enable_topic_list: bool = setting(True, "Answer with the lists of topics of a cluster or a kind.")
     scan_not_active_broker_interval: int = setting(
-        "scanNotActiveBrokerInterval",
-        5000,
-        "Time between two checks for brokers that no longer register.",
-        unit="ms",
-        low=1,
+        5000, "Time between two checks for brokers that no longer register.", unit="ms", low=1
     )
     server_channel_max_idle_time_seconds: int = setting(
-        "serverChannelMaxIdleTimeSeconds",
-        120,
-        "Time without a byte after which a connection is closed.",
-        unit="s",
+        120, "Time without a byte after which a connection is closed.", unit="s"
     )
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     auth: AuthConfig = dataclasses.field(default_factory=AuthConfig)

@@ -58,30 +58,19 @@ def _home_store() -> str:
 class MessageStoreConfig(Settings):
     """The settings of one store. Raises ConfigError at construction when a value cannot be used."""
 
-    store_path_root_dir: str = setting(
-        "storePathRootDir", "$HOME/store", "Directory of the store.", factory=_home_store
-    )
+    store_path_root_dir: str = setting("$HOME/store", "Directory of the store.", factory=_home_store)
     store_path_commit_log: str = setting(
-        "storePathCommitLog",
-        "",
-        "Directory of the commit log; empty means `commitlog` under storePathRootDir.",
+        "", "Directory of the commit log; empty means `commitlog` under storePathRootDir."
     )
     mapped_file_size_commit_log: int = setting(
-        "mappedFileSizeCommitLog",
-        1024**3,
-        "Size of a commit log file.",
-        unit="bytes",
-        low=1024,
-        fixed=True,
+        1024**3, "Size of a commit log file.", unit="bytes", low=1024, fixed=True
     )
     mapped_file_plug_in: str = setting(
-        "mappedFilePlugIn",
         "",
         "Entry point, in an installed package, of the class for commit log files; empty: mqlake's own.",
         own=True,
     )
     mapped_file_size_consume_queue: int = setting(
-        "mappedFileSizeConsumeQueue",
         300_000 * CQ_UNIT_SIZE,
         "Size of a consume queue file, rounded up to whole units of 20 bytes.",
         unit="bytes",
@@ -90,20 +79,12 @@ class MessageStoreConfig(Settings):
         fixed=True,
     )
     enable_consume_queue_ext: bool = setting(
-        "enableConsumeQueueExt",
-        False,
-        "Keep a consume queue extension (filter bits, full tags code) as well.",
+        False, "Keep a consume queue extension (filter bits, full tags code) as well."
     )
     mapped_file_size_consume_queue_ext: int = setting(
-        "mappedFileSizeConsumeQueueExt",
-        48 * 1024**2,
-        "Size of a consume queue extension file.",
-        unit="bytes",
-        low=1024,
-        fixed=True,
+        48 * 1024**2, "Size of a consume queue extension file.", unit="bytes", low=1024, fixed=True
     )
     mapper_file_size_batch_consume_queue: int = setting(
-        "mapperFileSizeBatchConsumeQueue",
         300_000 * BATCH_CQ_UNIT_SIZE,
         "Size of a batch consume queue file, whole units of 46 bytes.",
         unit="bytes",
@@ -112,75 +93,47 @@ class MessageStoreConfig(Settings):
     )
 
     flush_disk_type: FlushDiskType = setting(
-        "flushDiskType",
         FlushDiskType.ASYNC_FLUSH,
         "SYNC_FLUSH acknowledges a message when it is on disk, ASYNC_FLUSH when it is in the file's mapping.",
     )
     broker_role: BrokerRole = setting(
-        "brokerRole",
         BrokerRole.ASYNC_MASTER,
         "SLAVE refuses puts. SYNC_MASTER is refused: there are no replicas to wait for.",
     )
     flush_interval_commit_log: int = setting(
-        "flushIntervalCommitLog", 500, "Time between two flushes under ASYNC_FLUSH.", unit="ms", low=1
+        500, "Time between two flushes under ASYNC_FLUSH.", unit="ms", low=1
     )
     commit_interval_commit_log: int = setting(
-        "commitIntervalCommitLog",
-        200,
-        "Time between two commits of pool buffers to the file.",
-        unit="ms",
-        low=1,
+        200, "Time between two commits of pool buffers to the file.", unit="ms", low=1
     )
     flush_commit_log_timed: bool = setting(
-        "flushCommitLogTimed",
-        True,
-        "Flush only at the interval; false lets a put wake the flush earlier.",
+        True, "Flush only at the interval; false lets a put wake the flush earlier."
     )
     flush_interval_consume_queue: int = setting(
-        "flushIntervalConsumeQueue", 1000, "Time between two flushes of the consume queues.", unit="ms", low=1
+        1000, "Time between two flushes of the consume queues.", unit="ms", low=1
     )
     flush_commit_log_least_pages: int = setting(
-        "flushCommitLogLeastPages",
-        4,
-        "Minimum unflushed pages for a flush of the commit log.",
-        unit="pages",
+        4, "Minimum unflushed pages for a flush of the commit log.", unit="pages"
     )
-    commit_commit_log_least_pages: int = setting(
-        "commitCommitLogLeastPages", 4, "Minimum uncommitted pages for a commit.", unit="pages"
-    )
+    commit_commit_log_least_pages: int = setting(4, "Minimum uncommitted pages for a commit.", unit="pages")
     flush_least_pages_when_warm_maped_file: int = setting(
-        "flushLeastPagesWhenWarmMapedFile",
-        4096,
-        "Pages between two flushes while a new file is warmed under SYNC_FLUSH.",
-        unit="pages",
-        low=1,
+        4096, "Pages between two flushes while a new file is warmed under SYNC_FLUSH.", unit="pages", low=1
     )
     flush_consume_queue_least_pages: int = setting(
-        "flushConsumeQueueLeastPages",
-        2,
-        "Minimum unflushed pages for a flush of a consume queue.",
-        unit="pages",
+        2, "Minimum unflushed pages for a flush of a consume queue.", unit="pages"
     )
     flush_commit_log_thorough_interval: int = setting(
-        "flushCommitLogThoroughInterval",
-        10_000,
-        "After this time a flush of the commit log ignores flushCommitLogLeastPages.",
-        unit="ms",
+        10_000, "After this time a flush of the commit log ignores flushCommitLogLeastPages.", unit="ms"
     )
     commit_commit_log_thorough_interval: int = setting(
-        "commitCommitLogThoroughInterval",
-        200,
-        "After this time a commit ignores commitCommitLogLeastPages.",
-        unit="ms",
+        200, "After this time a commit ignores commitCommitLogLeastPages.", unit="ms"
     )
     flush_consume_queue_thorough_interval: int = setting(
-        "flushConsumeQueueThoroughInterval",
         60_000,
         "After this time a flush of the consume queues ignores flushConsumeQueueLeastPages.",
         unit="ms",
     )
     sync_flush_timeout: int = setting(
-        "syncFlushTimeout",
         5000,
         "Time that a put waits for its flush under SYNC_FLUSH before FLUSH_DISK_TIMEOUT.",
         unit="ms",
@@ -188,45 +141,31 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     wake_commit_when_put_message: bool = setting(
-        "wakeCommitWhenPutMessage",
-        True,
-        "A put wakes the commit of pool buffers (ASYNC_FLUSH with the pool).",
+        True, "A put wakes the commit of pool buffers (ASYNC_FLUSH with the pool)."
     )
     wake_flush_when_put_message: bool = setting(
-        "wakeFlushWhenPutMessage", False, "A put wakes the flush (ASYNC_FLUSH without the pool)."
+        False, "A put wakes the flush (ASYNC_FLUSH without the pool)."
     )
 
     data_read_ahead_enable: bool = setting(
-        "dataReadAheadEnable",
-        True,
-        "The kernel reads ahead in the commit log; false suits many readers of old messages far apart.",
+        True, "The kernel reads ahead in the commit log; false suits many readers of old messages far apart."
     )
     transient_store_pool_enable: bool = setting(
-        "transientStorePoolEnable",
-        False,
-        "Append to buffers outside the page cache and commit them to the file.",
+        False, "Append to buffers outside the page cache and commit them to the file."
     )
     transient_store_pool_size: int = setting(
-        "transientStorePoolSize",
-        5,
-        "Buffers in the pool, each of mappedFileSizeCommitLog bytes.",
-        unit="buffers",
-        low=1,
+        5, "Buffers in the pool, each of mappedFileSizeCommitLog bytes.", unit="buffers", low=1
     )
     fast_fail_if_no_buffer_in_store_pool: bool = setting(
-        "fastFailIfNoBufferInStorePool", False, "Refuse a new file at once when the pool has no buffer left."
+        False, "Refuse a new file at once when the pool has no buffer left."
     )
     write_without_mmap: bool = setting(
-        "writeWithoutMmap",
-        False,
-        "Write commit log files through their descriptor, without mapping them.",
-        own=True,
+        False, "Write commit log files through their descriptor, without mapping them.", own=True
     )
     warm_maped_file_enable: bool = setting(
-        "warmMapedFileEnable", False, "Touch every page of a new commit log file before it is used."
+        False, "Touch every page of a new commit log file before it is used."
     )
     os_page_cache_busy_time_out_mills: int = setting(
-        "osPageCacheBusyTimeOutMills",
         1000,
         "An append that holds the lock longer than this makes the store answer OS_PAGECACHE_BUSY.",
         unit="ms",
@@ -234,73 +173,48 @@ class MessageStoreConfig(Settings):
         live=True,
     )
 
-    max_message_size: int = setting(
-        "maxMessageSize", 4 * 1024**2, "Largest body that a put accepts.", unit="bytes", low=1
-    )
+    max_message_size: int = setting(4 * 1024**2, "Largest body that a put accepts.", unit="bytes", low=1)
     auto_message_version_on_topic_len: bool = setting(
-        "autoMessageVersionOnTopicLen", True, "Use record version 2 for topics longer than 127 bytes."
+        True, "Use record version 2 for topics longer than 127 bytes."
     )
     enabled_append_prop_crc: bool = setting(
-        "enabledAppendPropCRC", False, "Write a checksum over the whole record as its last property."
+        False, "Write a checksum over the whole record as its last property.", key="enabledAppendPropCRC"
     )
     force_verify_prop_crc: bool = setting(
-        "forceVerifyPropCRC",
         False,
         "Treat a wrong whole-record checksum as damage always, not only if the next record has a right one.",
+        key="forceVerifyPropCRC",
     )
     check_crc_on_recover: bool = setting(
-        "checkCRCOnRecover", True, "Recovery checks the checksums of records."
+        True, "Recovery checks the checksums of records.", key="checkCRCOnRecover"
     )
     message_delay_level: str = setting(
-        "messageDelayLevel",
         DEFAULT_MESSAGE_DELAY_LEVEL,
         "Delays of the levels 1, 2, 3, ..., each a number followed by s, m, h or d.",
     )
     read_un_committed: bool = setting(
-        "readUnCommitted", False, "Dispatch messages to consumers before they are flushed under SYNC_FLUSH."
+        False, "Dispatch messages to consumers before they are flushed under SYNC_FLUSH."
     )
 
     max_transfer_bytes_on_message_in_memory: int = setting(
-        "maxTransferBytesOnMessageInMemory",
-        256 * 1024,
-        "Maximum bytes that one get returns from memory.",
-        unit="bytes",
-        low=1,
-        live=True,
+        256 * 1024, "Maximum bytes that one get returns from memory.", unit="bytes", low=1, live=True
     )
     max_transfer_count_on_message_in_memory: int = setting(
-        "maxTransferCountOnMessageInMemory",
-        32,
-        "Maximum messages that one get returns from memory.",
-        unit="messages",
-        low=1,
-        live=True,
+        32, "Maximum messages that one get returns from memory.", unit="messages", low=1, live=True
     )
     max_transfer_bytes_on_message_in_disk: int = setting(
-        "maxTransferBytesOnMessageInDisk",
-        64 * 1024,
-        "Maximum bytes that one get returns from disk.",
-        unit="bytes",
-        low=1,
-        live=True,
+        64 * 1024, "Maximum bytes that one get returns from disk.", unit="bytes", low=1, live=True
     )
     max_transfer_count_on_message_in_disk: int = setting(
-        "maxTransferCountOnMessageInDisk",
-        8,
-        "Maximum messages that one get returns from disk.",
-        unit="messages",
-        low=1,
-        live=True,
+        8, "Maximum messages that one get returns from disk.", unit="messages", low=1, live=True
     )
     access_message_in_memory_max_ratio: int = setting(
-        "accessMessageInMemoryMaxRatio",
         40,
         "The end of the log counts as in memory up to this share of the machine's memory.",
         unit="%",
         high=100,
     )
     max_filter_message_size: int = setting(
-        "maxFilterMessageSize",
         16_000,
         "Maximum bytes of consume queue units that one get with a filter looks at.",
         unit="bytes",
@@ -308,53 +222,33 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     max_msgs_num_batch: int = setting(
-        "maxMsgsNumBatch",
-        64,
-        "Maximum messages that a query by key returns.",
-        unit="messages",
-        low=1,
-        live=True,
+        64, "Maximum messages that a query by key returns.", unit="messages", low=1, live=True
     )
-    offset_check_in_slave: bool = setting(
-        "offsetCheckInSlave", False, "A slave corrects wrong consumer offsets as a master does."
-    )
+    offset_check_in_slave: bool = setting(False, "A slave corrects wrong consumer offsets as a master does.")
 
     ha_listen_port: int = setting(
-        "haListenPort",
         10912,
         "Port for slaves. A broker whose file does not set it takes listenPort + 1; 0: any free one.",
         high=65535,
     )
     ha_bind_address: str = setting(
-        "haBindAddress", "", "Address to listen on for slaves; empty: that of bindAddress.", own=True
+        "", "Address to listen on for slaves; empty: that of bindAddress.", own=True
     )
     ha_allowed_addresses: str = setting(
-        "haAllowedAddresses",
         "",
         "Addresses and networks (10.0.0.0/8) that slaves may connect from, `;` between; empty: all.",
         own=True,
     )
     ha_master_address: str = setting(
-        "haMasterAddress",
-        "",
-        "host:port of the master's haListenPort; empty: as the name servers say.",
+        "", "host:port of the master's haListenPort; empty: as the name servers say."
     )
     ha_send_heartbeat_interval: int = setting(
-        "haSendHeartbeatInterval",
-        5000,
-        "Silence after which master and slave send a heartbeat.",
-        unit="ms",
-        low=1,
+        5000, "Silence after which master and slave send a heartbeat.", unit="ms", low=1
     )
     ha_housekeeping_interval: int = setting(
-        "haHousekeepingInterval",
-        20_000,
-        "Silence after which master or slave closes the connection.",
-        unit="ms",
-        low=1,
+        20_000, "Silence after which master or slave closes the connection.", unit="ms", low=1
     )
     ha_transfer_batch_size: int = setting(
-        "haTransferBatchSize",
         32 * 1024,
         "Most bytes of the log in one frame to a slave that keeps up; one that lacks 32 times as much gets frames "
         "of that size. Java's slave takes 4 MiB at most.",
@@ -363,14 +257,12 @@ class MessageStoreConfig(Settings):
         high=4 * 1024**2 - 12,
     )
     ha_max_gap_not_in_sync: int = setting(
-        "haMaxGapNotInSync",
         256 * 1024**2,
         "A slave that lacks fewer bytes is in sync (haSlaveFallbehindMax of RocketMQ 4).",
         unit="bytes",
         live=True,
     )
     file_held_time_for_slaves: int = setting(
-        "fileHeldTimeForSlaves",
         24,
         "How much longer than fileReservedTime a commit log file is kept that a connected slave has not got yet; "
         "not when the disk is short. 0: no longer, as RocketMQ.",
@@ -380,49 +272,31 @@ class MessageStoreConfig(Settings):
         own=True,
     )
     ha_flow_control_enable: bool = setting(
-        "haFlowControlEnable", False, "Limit what a master sends to each slave to maxHaTransferByteInSecond."
+        False, "Limit what a master sends to each slave to maxHaTransferByteInSecond."
     )
     max_ha_transfer_byte_in_second: int = setting(
-        "maxHaTransferByteInSecond",
-        100 * 1024**2,
-        "The limit of haFlowControlEnable, for each slave.",
-        unit="bytes",
-        low=1,
-        high=LONG_MAX,
+        100 * 1024**2, "The limit of haFlowControlEnable, for each slave.", unit="bytes", low=1, high=LONG_MAX
     )
     sync_from_last_file: bool = setting(
-        "syncFromLastFile",
-        False,
-        "An empty slave gets the master's last file only, and not the whole log.",
+        False, "An empty slave gets the master's last file only, and not the whole log."
     )
     ha_check_crc: bool = setting(
-        "haCheckCrc",
-        True,
-        "A slave checks the CRC of each body before it stores and acknowledges it.",
-        own=True,
+        True, "A slave checks the CRC of each body before it stores and acknowledges it.", own=True
     )
     in_sync_replicas: int = setting(
-        "inSyncReplicas",
-        1,
-        "SYNC_MASTER: brokers, the master included, that need a message before it is acknowledged.",
-        low=1,
+        1, "SYNC_MASTER: brokers, the master included, that need a message before it is acknowledged.", low=1
     )
     min_in_sync_replicas: int = setting(
-        "minInSyncReplicas",
-        1,
-        "SYNC_MASTER: with fewer brokers in sync, the master included, messages are refused.",
-        low=1,
+        1, "SYNC_MASTER: with fewer brokers in sync, the master included, messages are refused.", low=1
     )
     total_replicas: int = setting(
-        "totalReplicas", 1, "Brokers of one name, the master included; inSyncReplicas is at most that.", low=1
+        1, "Brokers of one name, the master included; inSyncReplicas is at most that.", low=1
     )
     enable_auto_in_sync_replicas: bool = setting(
-        "enableAutoInSyncReplicas",
         False,
         "SYNC_MASTER: slaves that are away or far behind are not waited for, down to minInSyncReplicas.",
     )
     slave_timeout: int = setting(
-        "slaveTimeout",
         3000,
         "Time that a put waits for its replicas before FLUSH_SLAVE_TIMEOUT.",
         unit="ms",
@@ -430,34 +304,27 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     slave_not_available_at_once: bool = setting(
-        "slaveNotAvailableAtOnce",
         False,
         "SYNC_MASTER: with too few slaves in sync answer SLAVE_NOT_AVAILABLE at once, as RocketMQ 4 does.",
         own=True,
     )
 
-    message_index_enable: bool = setting("messageIndexEnable", True, "Index the messages by their keys.")
+    message_index_enable: bool = setting(True, "Index the messages by their keys.")
     message_index_safe: bool = setting(
-        "messageIndexSafe", False, "Recovery starts early enough to rebuild the whole index as well."
+        False, "Recovery starts early enough to rebuild the whole index as well."
     )
     max_hash_slot_num: int = setting(
-        "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", unit="slots", low=1, fixed=True
+        5_000_000, "Hash slots of an index file.", unit="slots", low=1, fixed=True
     )
-    max_index_num: int = setting(
-        "maxIndexNum", 20_000_000, "Entries of an index file.", unit="entries", low=2, fixed=True
-    )
+    max_index_num: int = setting(20_000_000, "Entries of an index file.", unit="entries", low=2, fixed=True)
 
     file_reserved_time: int = setting(
-        "fileReservedTime", 72, "Age at which a commit log file may be deleted.", unit="h", live=True
+        72, "Age at which a commit log file may be deleted.", unit="h", live=True
     )
     delete_when: str = setting(
-        "deleteWhen",
-        "04",
-        "Hours of the day, 00 to 23 with `;` between, in which old files are deleted.",
-        live=True,
+        "04", "Hours of the day, 00 to 23 with `;` between, in which old files are deleted.", live=True
     )
     disk_max_used_space_ratio: int = setting(
-        "diskMaxUsedSpaceRatio",
         75,
         "Disk use above which old files are deleted at any hour; held to 10..95.",
         unit="%",
@@ -465,7 +332,6 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     disk_space_clean_forcibly_ratio: int = setting(
-        "diskSpaceCleanForciblyRatio",
         85,
         "Disk use above which files are deleted whatever their age; held to 30..85.",
         unit="%",
@@ -473,7 +339,6 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     disk_space_warning_level_ratio: int = setting(
-        "diskSpaceWarningLevelRatio",
         90,
         "Disk use above which the store accepts no messages; held to 35..90.",
         unit="%",
@@ -481,84 +346,53 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     disk_check_enable: bool = setting(
-        "diskCheckEnable",
         True,
         "Watch how full the disk is. false: no message is refused and no file deleted because of it; for tests.",
         own=True,
         live=True,
     )
     clean_file_forcibly_enable: bool = setting(
-        "cleanFileForciblyEnable",
-        True,
-        "Allow the deletion of files that are younger than fileReservedTime.",
-        live=True,
+        True, "Allow the deletion of files that are younger than fileReservedTime.", live=True
     )
     delete_file_batch_max: int = setting(
-        "deleteFileBatchMax",
-        10,
-        "Maximum commit log files that one round deletes.",
-        unit="files",
-        low=1,
-        live=True,
+        10, "Maximum commit log files that one round deletes.", unit="files", low=1, live=True
     )
     delete_commit_log_files_interval: int = setting(
-        "deleteCommitLogFilesInterval", 100, "Pause after each deleted commit log file.", unit="ms", live=True
+        100, "Pause after each deleted commit log file.", unit="ms", live=True
     )
-    clean_resource_interval: int = setting(
-        "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
-    )
+    clean_resource_interval: int = setting(10_000, "Time between two cleaning rounds.", unit="ms", low=1)
 
     batch_inherits_properties: bool = setting(
-        "batchInheritsProperties",
         True,
         "Each message of a batch gets the properties that the broker adds (CLUSTER and others), as in RocketMQ 5.3.3; "
         "false: none, as in 5.5, and sends take the slow path.",
         own=True,
     )
 
-    timer_wheel_enable: bool = setting(
-        "timerWheelEnable", True, "Take and deliver timer messages (to the second)."
-    )
+    timer_wheel_enable: bool = setting(True, "Take and deliver timer messages (to the second).")
     timer_precision_ms: int = setting(
-        "timerPrecisionMs",
         1000,
         "Length of a step of the timer wheel: 100, 200, 500 or 1000; others are lowered to one of these.",
         unit="ms",
         low=1,
     )
     timer_max_delay_sec: int = setting(
-        "timerMaxDelaySec", 3 * 86400, "The longest time that a timer message may wait.", unit="s", live=True
+        3 * 86400, "The longest time that a timer message may wait.", unit="s", live=True
     )
     timer_roll_window_slot: int = setting(
-        "timerRollWindowSlot",
         2 * 86400,
         "Steps after which a message that waits longer is stored again, so that it does not expire.",
         unit="steps",
     )
     timer_flush_interval_ms: int = setting(
-        "timerFlushIntervalMs",
-        1000,
-        "Time between two writes of the timers' progress.",
-        unit="ms",
-        low=1,
-        live=True,
+        1000, "Time between two writes of the timers' progress.", unit="ms", low=1, live=True
     )
     mapped_file_size_timer_log: int = setting(
-        "mappedFileSizeTimerLog",
-        100 * 1024**2,
-        "Size of a timer log file.",
-        unit="bytes",
-        low=68,
-        fixed=True,
+        100 * 1024**2, "Size of a timer log file.", unit="bytes", low=68, fixed=True
     )
-    timer_stop_enqueue: bool = setting(
-        "timerStopEnqueue", False, "Put no more messages into the timer wheel for now.", live=True
-    )
-    timer_stop_dequeue: bool = setting(
-        "timerStopDequeue", False, "Deliver no timer messages for now.", live=True
-    )
+    timer_stop_enqueue: bool = setting(False, "Put no more messages into the timer wheel for now.", live=True)
+    timer_stop_dequeue: bool = setting(False, "Deliver no timer messages for now.", live=True)
     timer_congest_num_each_slot: int = setting(
-        "timerCongestNumEachSlot",
         INT_MAX,
         "Messages due in one step above which some are refused, and all above twice as many.",
         unit="messages",
@@ -566,14 +400,9 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     disappear_time_after_start: int = setting(
-        "disappearTimeAfterStart",
-        -1,
-        "Time after the start before which no timer messages are delivered.",
-        unit="ms",
-        low=-1,
+        -1, "Time after the start before which no timer messages are delivered.", unit="ms", low=-1
     )
     append_topic_for_timer_delete_key: bool = setting(
-        "appendTopicForTimerDeleteKey",
         True,
         "Recalls name topic and key, as RocketMQ 5.3.3 needs it; false: the key alone, as 5.4 has it.",
         own=True,
@@ -581,7 +410,6 @@ class MessageStoreConfig(Settings):
     )
 
     scrub_bytes_per_second: int = setting(
-        "scrubBytesPerSecond",
         4 * 1024**2,
         "How fast the scrub reads the log to find damage before a consumer does; 0 turns it off.",
         unit="bytes",
@@ -589,15 +417,9 @@ class MessageStoreConfig(Settings):
         live=True,
     )
     scrub_interval: int = setting(
-        "scrubInterval",
-        168,
-        "Time from the end of one round of the scrub to the next.",
-        unit="h",
-        own=True,
-        live=True,
+        168, "Time from the end of one round of the scrub to the next.", unit="h", own=True, live=True
     )
     pull_check_crc: bool = setting(
-        "pullCheckCrc",
         False,
         "Check the CRC of each body before a pull or a query returns it; skip, log and count damaged messages.",
         own=True,

@@ -35,7 +35,10 @@ COMMANDS = {
         "Back up the store in DIR, also while a broker runs on it.",
     ),
     "restore": ("mqlake.cli.store.backup:restore_command", "Make a store from a backup."),
-    "offload": ("mqlake.cli.store.offload:offload", "Copy the sealed files of a log to TARGET"),
+    "offload": (
+        "mqlake.cli.store.offload:offload",
+        "Copy the sealed files of a log to TARGET, such as s3://bucket/store.",
+    ),
     "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }
 

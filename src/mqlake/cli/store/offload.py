@@ -25,11 +25,11 @@ from mqlake.errors import ConfigError
 def offload(
     directory: str, target: str, given: tuple[str, ...], recheck: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Copy the sealed files of a log to TARGET, such as s3://bucket/store, and compare each with its copy.
+    """Copy the sealed files of a log to TARGET, such as s3://bucket/store.
 
-    A broker may run on DIR. Nothing is deleted: the broker's retention does that. `mqlake.lake.scan` and Spark read
-    both as one log with archive=TARGET. Run it more often than files are deleted. S3 takes its keys from the
-    environment and from ~/.aws.
+    Each copy is read and compared. A broker may run on DIR. Nothing is deleted: the broker's retention does that.
+    `mqlake.lake.scan` and Spark read both as one log with archive=TARGET. Run it more often than files are deleted.
+    S3 takes its keys from the environment and from ~/.aws.
     """
     from mqlake.lake.offload import offload
 
