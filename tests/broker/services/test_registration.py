@@ -105,6 +105,26 @@ def test_a_list_of_topics_is_registered_and_written_once(tmp_path, monkeypatch):
     run(scene())
 
 
+def test_a_topic_is_known_although_the_whole_table_goes_first(tmp_path):
+    """The period ends in the moment in which a topic is created: it goes with the table, and that is waited for."""
+
+    async def scene() -> None:
+        async with (
+            name_server(tmp_path) as names,
+            running(tmp_path, namesrvAddr=f"127.0.0.1:{names.port}") as controller,
+        ):
+            topic = TopicConfig(topic_name="T")
+            controller.broker.topic_config_manager.topic_config_table["T"] = topic
+            whole = asyncio.create_task(controller.registration.register_broker_all())
+            known = controller.registration.register_topics([topic])
+            assert known is not None
+            await known
+            assert names.routes.pickup_topic_route_data("T") is not None
+            assert await whole
+
+    run(scene())
+
+
 def test_a_name_server_that_comes_back_is_told_again(tmp_path, monkeypatch):
     monkeypatch.setattr("mqlake.broker.services.registration.REGISTER_RETRY_S", 0.05)
 

@@ -178,8 +178,9 @@ class Registration:
         return asyncio.ensure_future(_wait_at_most(registering, REGISTER_WAIT_S))
 
     async def _register_new_topics(self) -> None:
-        """Topics that come while a request is in flight go together with the next one."""
-        while self._new_topics:
+        """Topics that come while a request is in flight go together with the next one. The lock comes first: where
+        none are left the whole table has taken them, and the name servers know it when the lock is free."""
+        while True:
             async with self._register_lock:
                 topics, self._new_topics = list(self._new_topics.values()), {}
                 if not topics:
