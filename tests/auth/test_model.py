@@ -91,7 +91,7 @@ def test_both_forms_there_and_back(user: User, policies: tuple[model.Policy, ...
     assert model.acl_from_stored(json.loads(json.dumps(model.acl_to_stored(made)))) == made
     info = json.loads(json.dumps(model.acl_to_info(made)))
     assert model.policies_from_info(info["policies"]) == policies
-    assert model.username_of(info["subject"]) == user.name
+    assert model.username_of(info["subject"]) == model.username_of(user.subject) == user.name
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,16 @@ def test_other_shapes_are_refused_too() -> None:
     for subject in (None, "", "alice", "Role:alice", "User:"):
         with pytest.raises(IllegalError):
             model.username_of(subject)
+
+
+@pytest.mark.parametrize("value", [None, "", 7, ["x"]])
+def test_a_stored_user_has_a_name_and_a_password(value: object) -> None:
+    stored = model.user_to_stored(User("alice", "s3cret"), "s3cret")
+    for key, text in (("username", "The username is blank"), ("password", "password can not be blank")):
+        with pytest.raises(IllegalError, match=text):
+            model.user_from_stored(stored | {key: value}, lambda name, text: text)
+    with pytest.raises(IllegalError, match="The username is blank"):
+        model.user_from_stored(stored | {"username": " "}, lambda name, text: text)
 
 
 def test_no_representation_shows_a_password() -> None:

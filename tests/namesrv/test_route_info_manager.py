@@ -263,6 +263,19 @@ def test_filter_servers_and_mappings(routes):
     assert routes.pickup_topic_route_data("T").filter_server_table == {}
 
 
+def test_filter_servers_go_with_their_broker(routes, clock):
+    register(routes, filter_servers=["10.0.0.1:99"])
+    routes.unregister_broker("c", MASTER, "a", 0)
+    register(routes)
+    assert routes.pickup_topic_route_data("T").filter_server_table == {}
+    # a broker that moved, and is silent at its old address
+    register(routes, filter_servers=["10.0.0.1:99"])
+    register(routes, "10.0.0.9:1", expires_ms=2 * BROKER_EXPIRES_MS)
+    clock.now += BROKER_EXPIRES_MS + 1
+    assert routes.scan_not_active_broker() == [] and routes.filter_server_table == {}
+    assert list(routes.broker_live_table) == [("c", "10.0.0.9:1")]
+
+
 def test_a_route_is_a_copy(routes):
     register(routes)
     routes.pickup_topic_route_data("T").broker_datas[0].broker_addrs.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import tracemalloc
 
@@ -128,6 +129,20 @@ def with_header(header: bytes, kind: int = 0) -> bytes:
 )
 def test_json_headers_that_are_none(header: bytes):
     with pytest.raises(ProtocolError):
+        decode(with_header(header))
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        (b'{"code":-2147483648,"version":2147483647,"opaque":2147483648}', "opaque is 2147483648"),
+        (b'{"code":2147483647,"version":-2147483648,"opaque":-2147483649}', "opaque is -2147483649"),
+        (b'{"code":"%s"}' % (b"x" * 78), f"code is '{'x' * 78}'"),
+        (b'{"code":"%s"}' % (b"x" * 79), f"code is '{'x' * 76}..."),
+    ],
+)
+def test_the_error_names_the_field_that_is_no_number_and_little_of_it(header: bytes, named: str):
+    with pytest.raises(ProtocolError, match=f"{re.escape(named)}, not a 32-bit number"):
         decode(with_header(header))
 
 

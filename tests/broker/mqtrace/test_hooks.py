@@ -33,6 +33,7 @@ from tests.broker.live import (
     on_a_broker,
     send_header,
 )
+from tests.broker.live_broker import Client
 from tests.broker.pop.popping import Popper
 from tests.plugin_package import install
 from tests.waiting import until_async
@@ -68,7 +69,7 @@ class Recorder:
         self.consumes.append(("after", context))
 
 
-def recorder_in(peer: Peer) -> Recorder:
+def recorder_in(peer: Peer | Client) -> Recorder:
     recorder = Recorder()
     peer.controller.broker.hooks.register_send_message_hook(recorder)
     peer.controller.broker.hooks.register_consume_message_hook(recorder)

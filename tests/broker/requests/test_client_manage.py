@@ -14,6 +14,7 @@ from mqlake.remoting.bodies.client import (
     ProducerData,
     SubscriptionData,
 )
+from mqlake.remoting.bodies.topic import TOPIC_SYS_FLAG_UNIT_SUB
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
 from tests.broker.live_broker import Client, live_broker, run
@@ -29,6 +30,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(tmp_path):
             assert controller.broker.subscription_group_manager.contains_subscription_group("G")
             retry = controller.broker.topic_config_manager.select_topic_config("%RETRY%G")
             assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
+            assert retry.topic_sys_flag == 0
             info = controller.broker.consumer_manager.find_channel("G", "c")
             assert info.version == client.version
             assert controller.broker.producer_manager.find_channel("c") is info.connection
@@ -96,21 +98,20 @@ def test_heartbeats_of_the_second_version(tmp_path):
     run(main())
 
 
-def test_pull_consumers_may_be_refused(tmp_path):
+@pytest.mark.parametrize("refused", [True, False])
+def test_pull_consumers_may_be_refused(tmp_path, refused):
     async def main():
         async with (
-            live_broker(tmp_path, rejectPullConsumerEnable="true") as controller,
+            live_broker(tmp_path, rejectPullConsumerEnable=str(refused).lower()) as controller,
             Client(controller) as client,
         ):
-            body = {
-                "clientID": "c",
-                "consumerDataSet": [
-                    {"groupName": "G", "consumeType": "CONSUME_ACTIVELY", "subscriptionDataSet": []}
-                ],
-            }
+            consumer = {"groupName": "G", "consumeType": "CONSUME_ACTIVELY", "subscriptionDataSet": []}
+            body = {"clientID": "c", "consumerDataSet": [consumer | {"unitMode": True}]}
             answer = await client.ask(RequestCode.HEART_BEAT, None, json.dumps(body).encode())
             assert answer.code == ResponseCode.SUCCESS
-            assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
+            assert (controller.broker.consumer_manager.get_consumer_group_info("G") is None) is refused
+            retry = controller.broker.topic_config_manager.select_topic_config("%RETRY%G")
+            assert refused or retry.topic_sys_flag == TOPIC_SYS_FLAG_UNIT_SUB
 
     run(main())
 

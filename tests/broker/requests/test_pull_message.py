@@ -179,6 +179,7 @@ def test_the_slow_path_commits_counts_and_logs_a_pull_once(tmp_path, caplog):
         assert (counted.times, counted.value) == (2, 6)
         late = broker.broker_stats_manager.item("GROUP_GET_FALL_TIME", "0@T@CG")
         assert late is not None and late.value >= 0
+        assert broker.broker_stats_manager.item("GROUP_GET_FALL_SIZE", "0@T@CG").value == 0
         assert "becomes" not in caplog.text
         moved = await peer.pull("T", 99)
         assert moved.code == ResponseCode.PULL_OFFSET_MOVED

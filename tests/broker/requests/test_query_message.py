@@ -43,10 +43,12 @@ def test_by_key(tmp_path):
 def test_by_unique_key_the_number_asked_for_does_not_count(tmp_path):
     async def main():
         async with live_broker(tmp_path) as controller, Client(controller) as client:
-            for number in range(3):
+            for number in range(33):
                 put(controller, "T", b"%d" % number, properties={"UNIQ_KEY": "ID"})
             assert len(bodies(await query(client, "ID", max_num=1))) == 1
-            assert len(bodies(await query(client, "ID", max_num=1, _UNIQUE_KEY_QUERY="true"))) == 3
+            for asked in (1, 40):
+                found = await query(client, "ID", max_num=asked, _UNIQUE_KEY_QUERY="true")
+                assert len(bodies(found)) == 32
 
     run(main())
 
@@ -94,5 +96,28 @@ def test_by_place(tmp_path):
                 answer = await view(offset)
                 assert answer.code == ResponseCode.SYSTEM_ERROR
                 assert answer.remark.startswith(f"can not find message by the offset, {offset}:")
+
+    run(main())
+
+
+def test_a_body_that_looks_like_a_record_is_none(tmp_path):
+    """No id that a client makes up gets it the inside of a message."""
+
+    async def main():
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            store = controller.broker.store
+            record = bytes(store.select_one_message_by_offset(put(controller).physical_offset))
+            for change in (
+                lambda place: record,  # of another place
+                lambda place: record[:4] + bytes(4) + record[8:28] + place.to_bytes(8, "big") + record[36:],
+                lambda place: (20).to_bytes(4, "big") + record[4:20],  # too short for one
+            ):
+                inside = store.max_phy_offset + 88
+                body = change(inside)
+                assert put(controller, body=body).physical_offset == inside - 88
+                assert store.select_one_message_by_offset(inside) == body
+                header = ViewMessageRequestHeader(offset=inside)
+                answer = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, header)
+                assert answer.code == ResponseCode.SYSTEM_ERROR and "no message begins there" in answer.remark
 
     run(main())

@@ -104,6 +104,38 @@ def test_what_is_refused(tmp_path: Path) -> None:
     on_a_broker(tmp_path, scene, recallMessageEnable="true")
 
 
+def test_from_one_millisecond_before_it_is_due_to_the_longest_delay(tmp_path: Path) -> None:
+    async def scene(peer: Peer) -> None:
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        broker, now = peer.controller.broker, now_ms()
+        broker.clock_ms = lambda: now
+        longest = broker.store_config.timer_max_delay_sec * 1000
+        for left, code in (
+            (0, ResponseCode.ILLEGAL_OPERATION),
+            (1, ResponseCode.SUCCESS),
+            (longest - 1, ResponseCode.SUCCESS),
+            (longest, ResponseCode.ILLEGAL_OPERATION),
+        ):
+            answer = await recall(peer, RecallHandle("T", "broker-a", now + left, "K").encode())
+            assert answer.code == code, (left, answer.remark)
+
+    on_a_broker(tmp_path, scene, recallMessageEnable="true")
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_broker_that_may_not_be_written_recalls_if_it_may(tmp_path: Path, allowed: bool) -> None:
+    async def scene(peer: Peer) -> None:
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        broker = peer.controller.broker
+        broker.config = broker.config.replaced({"brokerPermission": "4"})
+        answer = await recall(peer, RecallHandle("T", "broker-a", now_ms() + 3_600_000, "K").encode())
+        expected = ResponseCode.SUCCESS if allowed else ResponseCode.SERVICE_NOT_AVAILABLE
+        assert answer.code == expected, answer.remark
+
+    settings = {"allowRecallWhenBrokerNotWriteable": str(allowed).lower()}
+    on_a_broker(tmp_path, scene, recallMessageEnable="true", **settings)
+
+
 def test_unless_enabled_nothing_is_recalled(tmp_path: Path) -> None:
     async def scene(peer: Peer) -> None:
         answer = await recall(peer, RecallHandle("T", "broker-a", now_ms() + 60_000, "K").encode())

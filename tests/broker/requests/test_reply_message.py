@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from mqlake.errors import ResponseError
 from mqlake.message import string_to_properties
 from mqlake.remoting.bodies.client import HeartbeatData, ProducerData
 from mqlake.remoting.client import RemotingClient
@@ -8,6 +9,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.produce import ReplyMessageRequestHeader
 from tests.broker.live import Peer, on_a_broker, send_header
+from tests.broker.mqtrace.test_hooks import recorder_in
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
@@ -82,3 +84,45 @@ def test_a_reply_that_the_client_refuses(tmp_path):
             assert answer.code == ResponseCode.SYSTEM_ERROR and "lost" in answer.remark
 
     on_a_broker(tmp_path, scene, storeReplyMessageEnable="false")
+
+
+def test_hooks_see_a_reply_and_may_refuse_it(tmp_path):
+    async def scene(peer: Peer) -> None:
+        recorder = recorder_in(peer)
+        header = send_header(REPLY_TOPIC, properties=reply("gone"))
+        answer = await peer.ask(RequestCode.SEND_REPLY_MESSAGE_V2, header, b"x")
+        (before, context), (after, same) = recorder.sends
+        assert (before, after, context is same) == ("before", "after", True)
+        assert (context.topic, context.code, context.error_msg) == (REPLY_TOPIC, answer.code, answer.remark)
+        stored = peer.controller.broker.store.look_message_by_id(answer.ext_fields["msgId"])
+        assert (context.msg_id, stored.reconsume_times) == (answer.ext_fields["msgId"], 0)
+
+        def refuse(_context):
+            raise ResponseError(ResponseCode.NO_PERMISSION, "not you")
+
+        recorder.send_message_before = refuse
+        recorder.sends.clear()
+        answer = await peer.ask(RequestCode.SEND_REPLY_MESSAGE_V2, header, b"x")
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not you")
+        ((when, context),) = recorder.sends
+        assert (when, context.code, context.error_msg) == ("after", answer.code, "not you")
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_of_a_reply_that_arrived_hooks_see_no_error(tmp_path):
+    async def scene(peer: Peer) -> None:
+        recorder = recorder_in(peer)
+        async with RemotingClient() as asker:
+            asker.processors.register(
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, lambda *_: RemotingCommand.create_response()
+            )
+            heartbeat = HeartbeatData(client_id="asker", producer_data_set=[ProducerData(group_name="P")])
+            request = RemotingCommand.create_request(RequestCode.HEART_BEAT, None, heartbeat.to_json())
+            await asker.call(peer.address, request, 60)
+            header = send_header(REPLY_TOPIC, properties=reply("asker"))
+            await peer.ask(RequestCode.SEND_REPLY_MESSAGE_V2, header, b"x")
+        _, context = recorder.sends[-1]
+        assert (context.code, context.error_msg) == (ResponseCode.SUCCESS, "")
+
+    on_a_broker(tmp_path, scene)

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from mqlake.broker.mqtrace.hooks import StatsType
 from mqlake.broker.requests.send_back import handle_retry_and_dlq
 from mqlake.errors import ResponseError
 from mqlake.message import SCHEDULE_TOPIC, MessageExtBrokerInner
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
-from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
+from mqlake.remoting.bodies.topic import TOPIC_SYS_FLAG_UNIT_SUB, MessageQueue, TopicConfig
 from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
 from tests.broker.live_broker import Client, live_broker, put, run
+from tests.broker.mqtrace.test_hooks import recorder_in
 from tests.waiting import PATIENCE_S
 
 
@@ -70,6 +72,18 @@ def test_the_consumer_may_choose_the_delay(tmp_path):
     run(main())
 
 
+@pytest.mark.parametrize("unit_mode", [False, True])
+def test_the_retry_topic_of_a_unit_says_so(tmp_path, unit_mode):
+    async def main():
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            await send_back(client, put(controller), unit_mode=unit_mode)
+            topics = controller.broker.topic_config_manager
+            flag = TOPIC_SYS_FLAG_UNIT_SUB if unit_mode else 0
+            assert topics.select_topic_config("%RETRY%G").topic_sys_flag == flag
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("reconsume_times", "fields", "version", "is_dead"),
     [
@@ -84,11 +98,15 @@ def test_the_consumer_may_choose_the_delay(tmp_path):
 def test_dead_letters(tmp_path, reconsume_times, fields, version, is_dead):
     async def main():
         async with live_broker(tmp_path) as controller, Client(controller, version=version) as client:
+            told = recorder_in(client).consumes
             message = put(
                 controller, "%RETRY%G", properties={"RETRY_TOPIC": "T"}, reconsume_times=reconsume_times
             )
             assert (await send_back(client, message, **fields)).code == ResponseCode.SUCCESS
             assert (controller.broker.store.max_offset_in_queue("%DLQ%G", 0) == 1) is is_dead
+            ((when, context),) = told
+            assert (when, context.topic, context.consumer_group) == ("after", "T", "G")
+            assert context.rcv_stat is (StatsType.SEND_BACK_TO_DLQ if is_dead else StatsType.SEND_BACK)
             if is_dead:
                 dead = last(controller, "%DLQ%G")
                 assert dead.properties["DELAY"] == "0" and dead.reconsume_times == reconsume_times + 1

@@ -14,6 +14,7 @@ from mqlake.remoting.codec import FRAME_SIZE_MAX
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
 from tests.broker.live import Peer, on_a_broker, send_header
+from tests.broker.mqtrace.test_hooks import recorder_in
 from tests.waiting import until_async
 
 
@@ -70,6 +71,9 @@ def test_the_broker_chooses_a_queue_when_the_client_does_not(tmp_path):
     async def scene(peer: Peer) -> None:
         answers = [await peer.send("T", queue_id=-1) for _ in range(40)]
         assert {int(answer.ext_fields["queueId"]) for answer in answers} == {0, 1, 2, 3}
+        peer.controller.broker.topic_config_manager.update_topic_config(_topic("R", write_queue_nums=0))
+        answer = await peer.send("R", queue_id=-1)
+        assert (answer.code, answer.ext_fields["queueId"]) == (ResponseCode.SUCCESS, "0")
 
     on_a_broker(tmp_path, scene)
 
@@ -128,6 +132,21 @@ def test_a_batch_whose_answer_no_frame_holds_is_refused_before_it_is_stored(tmp_
         assert peer.controller.broker.store.max_phy_offset == 0
 
     on_a_broker(tmp_path, scene, mappedFileSizeCommitLog="16m", maxMessageSize="15m")
+
+
+def test_a_key_of_its_own_makes_no_inner_batch(tmp_path):
+    """The topic does, where it keeps them."""
+
+    async def scene(peer: Peer) -> None:
+        body = encode_messages([Message("T", b"%d" % n) for n in range(3)])
+        header = send_header("T", batch=True, properties=properties(UNIQ_KEY="U"))
+        answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        assert answer.code == ResponseCode.SUCCESS
+        store = peer.controller.broker.store
+        stored = [store.look_message_by_id(each) for each in answer.ext_fields["msgId"].split(",")]
+        assert [(each.queue_offset, each.body) for each in stored] == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+    on_a_broker(tmp_path, scene)
 
 
 def test_an_inner_batch_is_one_record(tmp_path):
@@ -308,6 +327,21 @@ def test_a_oneway_send_is_stored_and_not_answered(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_hook_sees_the_end_of_a_send_once(tmp_path, flush):
+    async def scene(peer: Peer) -> None:
+        sends = recorder_in(peer).sends
+        for topic, code in (("T", ResponseCode.SUCCESS), ("SCHEDULE_TOPIC_XXXX", ResponseCode.NO_PERMISSION)):
+            answer = await peer.send(topic)
+            assert answer.code == code
+            ((_, before), (then, context)) = sends
+            assert (then, context is before, context.code) == ("after", True, code)
+            assert (context.error_msg or None) == answer.remark
+            sends.clear()
+
+    on_a_broker(tmp_path, scene, flushDiskType=flush)
+
+
 def test_a_priority_is_the_queue_of_single_messages_only(tmp_path):
     priority = properties(_SYS_MSG_PRIORITY_="2")
 
@@ -318,6 +352,10 @@ def test_a_priority_is_the_queue_of_single_messages_only(tmp_path):
         assert single.ext_fields["queueId"] == "2"
         stored = peer.controller.broker.store.look_message_by_id(single.ext_fields["msgId"])
         assert (stored.queue_id, stored.reconsume_times) == (2, 0)
+        one_queue = {"read_queue_nums": 1, "write_queue_nums": 1}
+        manager.update_topic_config(_topic("Q", attributes={"+message.type": "PRIORITY"}, **one_queue))
+        lower = await peer.send("Q", properties=priority, queue_id=0)
+        assert (lower.code, lower.ext_fields["queueId"]) == (ResponseCode.SUCCESS, "0")
         batch = await peer.ask(
             RequestCode.SEND_BATCH_MESSAGE,
             send_header("P", properties=priority, queue_id=0, batch=True),

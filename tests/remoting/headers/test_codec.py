@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
@@ -82,6 +83,12 @@ def test_a_mandatory_field_with_a_default_must_be_there_too():
 def test_a_number_that_is_none(text: str):
     with pytest.raises(HeaderError, match="<queueId> is"):
         consume.GetMinOffsetRequestHeader.decode({"topic": "T", "queueId": text})
+
+
+def test_of_a_long_text_the_error_shows_its_beginning():
+    for text, shown in (("x" * 80, "x" * 80), ("x" * 81, "x" * 77 + "...")):
+        with pytest.raises(HeaderError, match=f"is '{re.escape(shown)}', not a 32-bit number"):
+            consume.GetMinOffsetRequestHeader.decode({"topic": "T", "queueId": text})
 
 
 def test_64_bit_numbers():
