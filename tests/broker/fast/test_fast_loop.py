@@ -6,16 +6,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import select
 import socket
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast.fast_loop import TAKEN_BEFORE_MOVING
-from mqlake.compiled.kernels.loop_layout import SLOT_SIZE, SLOTS_MAX
+from mqlake.compiled.kernels import loop as kernels
+from mqlake.compiled.kernels.loop_layout import LEASE_AT, NUMBERS_SIZE, OTHERS, SLOT_SIZE, SLOTS_MAX
 from mqlake.remoting.codec import encode_frame, frame_end
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand
@@ -309,3 +312,19 @@ def test_a_broker_that_stops_answers_what_it_has(tmp_path: Path) -> None:
             fast.server.going_away = False
 
     run(play())
+
+
+def test_the_event_loop_is_not_woken_for_what_a_lease_serves() -> None:
+    numbers = np.zeros(NUMBERS_SIZE, np.int64)
+    with select.epoll() as others, select.epoll() as served:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            others.register(served, select.EPOLLIN)
+            served.register(ours, select.EPOLLIN)
+            theirs.send(b"a pull")
+            numbers[LEASE_AT + OTHERS] = others.fileno()
+            seen = []
+            for events in (0, select.EPOLLIN):
+                kernels.show(served.fileno(), events, numbers)
+                seen.append(others.poll(0))
+            assert seen == [[], [(served.fileno(), select.EPOLLIN)]]

@@ -145,6 +145,9 @@ _epoll_wait = types.ExternalFunction(
 )
 _recv = types.ExternalFunction("recv", types.intp(types.int32, types.uintp, types.uintp, types.int32))
 _send = types.ExternalFunction("send", types.intp(types.int32, types.uintp, types.uintp, types.int32))
+_epoll_ctl = types.ExternalFunction(
+    "epoll_ctl", types.int32(types.int32, types.int32, types.int32, types.uintp)
+)
 _ppoll = types.ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
 _read = types.ExternalFunction("read", types.intp(types.int32, types.uintp, types.uintp))
 _write = types.ExternalFunction("write", types.intp(types.int32, types.uintp, types.uintp))
@@ -154,6 +157,7 @@ _unlock = types.ExternalFunction("pthread_mutex_unlock", types.int32(types.uintp
 
 MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000  # Linux
 EPOLLIN = POLLIN = 1
+EPOLL_CTL_MOD = 3
 MILLISECOND_NS = 1_000_000
 TURN_NS = 300_000
 """After so long the event loop has its turn if it has anything to do."""
@@ -336,6 +340,18 @@ def wait(epoll, nanoseconds, loop_numbers):
 
 
 @compiled
+def show(epoll, events, loop_numbers):
+    """Has OTHERS, the epoll of the event loop, be readable for these events of `epoll`, or, with 0, for none of it."""
+    lease = loop_numbers[LEASE_AT:LATENCIES_AT]
+    lease[SECONDS], lease[NANOSECONDS] = events, epoll  # an epoll_event
+    if EVENT_DATA == 4:
+        lease[SECONDS], lease[NANOSECONDS] = np.int64(events) | np.int64(epoll) << 32, 0
+    _epoll_ctl(
+        np.int32(lease[OTHERS]), np.int32(EPOLL_CTL_MOD), np.int32(epoll), address(lease, np.int64(SECONDS))
+    )
+
+
+@compiled
 def append(log, received, count, loop_numbers, numbers, send_octets, common):
     """Stores the messages in the columns, to queues that are all known, one thread at a time; how many of them."""
     known, places = loop_numbers[LEASE_AT + KNOWN], loop_numbers[PLACES_AT:]
@@ -403,7 +419,9 @@ def receive_until(
     """As `receive`, again and again for `lasts_ns` (0: once) as long as only pulls come that are answered here; what it
     says is of the last round. Ends early where the event loop has other things to do."""
     loop_numbers = borrowed(loop_numbers)
-    began = polled = now = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+    began = polled = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+    if lasts_ns > 0:
+        show(epoll, 0, loop_numbers)  # what is readable then is something else
     while True:
         last = receive(
             epoll,
@@ -425,13 +443,14 @@ def receive_until(
         if now - began >= lasts_ns:
             break
         if rows < 2 or now - polled >= TURN_NS:  # after more than one there mostly is another
-            if rows < 2 and not wait(epoll, began + lasts_ns - now, loop_numbers):
-                break
-            if rows >= 2:
-                wait(epoll, np.int64(0), loop_numbers)
             polled = now
+            is_ready = wait(epoll, began + lasts_ns - now if rows < 2 else np.int64(0), loop_numbers)
+            if rows < 2 and not is_ready:
+                break
             if now - began >= TURN_NS and loop_numbers[LEASE_AT + POLLED + 1] >> 48 != 0:
                 break
+    if lasts_ns > 0:
+        show(epoll, EPOLLIN, loop_numbers)
     return last
 
 
