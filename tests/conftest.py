@@ -5,12 +5,15 @@ Compiled modules are kept whatever the environment says: hundreds of processes w
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,11 +76,25 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         archiving.wait()
 
 
+def _import_own_share(workerid: str, workercount: int, **_: object) -> None:
+    """In a fresh checkout pytest compiles each test file at its first import: each worker begins with others.
+
+    An import that fails is reported by the collection.
+    """
+    root = Path(__file__).parents[1]
+    modules = sorted(root.glob("tests/**/test_*.py"))[int(workerid[2:]) :: workercount]
+    for module in modules:
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(module.relative_to(root).with_suffix("").parts))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """What is collected stays to the end: it is not looked at for garbage, neither now nor in any later round."""
     gc.disable()
     try:
+        if hasattr(session.config, "workerinput"):
+            _import_own_share(**session.config.workerinput)
         return (yield)
     finally:
         gc.freeze()

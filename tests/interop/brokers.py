@@ -29,7 +29,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
-from tests.interop.java_peer import ROCKETMQ_VERSION, TEST_JVM, build
+from tests.interop.java_peer import ROCKETMQ_VERSION, TEST_JVM, class_options
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
@@ -258,8 +258,7 @@ class JavaBroker(Broker):
             f"-Duser.home={home}",
             f"-Djava.io.tmpdir={home}",
             f"-Dmqlake.peer.log={home / 'java.log'}",
-            "-cp",
-            build(self._version),
+            *class_options(self._version),
             main,
             "-c",
             str(self.directory / config),

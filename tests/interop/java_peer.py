@@ -25,12 +25,17 @@ import math
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from tests.ports import free_ports
+from tests.waiting import PATIENCE_S
 
 PROJECT = Path(__file__).parent / "java"
 TARGET = PROJECT / "target"
@@ -72,6 +77,9 @@ TEST_JVM = (
     # On a busy machine RocketMQ's own 3 s are over before a connection is made.
     "-Dcom.rocketmq.remoting.client.connect.timeout=60000",
 )
+ARCHIVE = "classes.jsa"
+QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+"""A JVM that cannot use the archive does without it."""
 # In a bench it compiles all it can, and has what a broker's start script gives it, on a smaller heap.
 BENCH_JVM = ("-Xms2g", "-Xmx2g", "-XX:+AlwaysPreTouch", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g")
 
@@ -98,6 +106,18 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
+def class_options(version: str = ROCKETMQ_VERSION) -> list[str]:
+    """For a JVM of the peer's or of RocketMQ's own: the class path, and the archive of its classes, parsed before.
+
+    What `build` raises.
+    """
+    path = build(version)
+    archive = TARGET / ARCHIVE
+    if version != ROCKETMQ_VERSION or not archive.stat().st_size:
+        return ["-cp", path]
+    return [f"-XX:SharedArchiveFile={archive}", *QUIET, "-cp", path]
+
+
 def build(version: str = ROCKETMQ_VERSION) -> str:
     """The class path of the peer, compiled first when its source has changed since the last time; with the classes of
     another version of RocketMQ if so asked.
@@ -107,18 +127,59 @@ def build(version: str = ROCKETMQ_VERSION) -> str:
     if version != ROCKETMQ_VERSION:
         return os.pathsep.join([str(TARGET / "classes"), *_jars_of(version)])
     TARGET.mkdir(exist_ok=True)
-    stamp, class_path = TARGET / "stamp", TARGET / "classpath"
+    stamp, class_path, jar = TARGET / "stamp", TARGET / "classpath", TARGET / "peer.jar"
     with (TARGET / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         source = _source_hash()
         jars = class_path.read_text().split(os.pathsep) if class_path.exists() else []
-        current = stamp.exists() and stamp.read_text() == source and jars and all(map(os.path.exists, jars))
+        made = (stamp, jar, TARGET / ARCHIVE)
+        current = jars and all(map(os.path.exists, [*made, *jars])) and stamp.read_text() == source
         if not current:
             stamp.unlink(missing_ok=True)  # a build that fails leaves half of the classes
             _maven()
-            stamp.write_text(source)
             jars = class_path.read_text().split(os.pathsep)
-    return os.pathsep.join([str(TARGET / "classes"), *jars])
+            _pack(TARGET / "classes", jar)
+            _archive(os.pathsep.join([str(jar), *jars]))
+            stamp.write_text(source)
+    return os.pathsep.join([str(jar), *jars])
+
+
+def _pack(classes: Path, jar: Path) -> None:
+    with zipfile.ZipFile(jar, "w") as file:
+        for path in sorted(classes.rglob("*")):
+            file.write(path, path.relative_to(classes))
+
+
+def _archive(class_path: str) -> None:
+    """Has a broker write down the classes that it has loaded: half of a JVM's start is to find and check them.
+
+    Without the archive, an empty file, all works as well.
+    """
+    archive = TARGET / ARCHIVE
+    archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        port = free_ports(4) + 2
+        config = Path(directory, "broker.conf")
+        config.write_text(
+            f"listenPort={port}\nhaListenPort={free_ports(1)}\nbrokerIP1=127.0.0.1\ntimerWheelEnable=false\n"
+            f"storePathRootDir={directory}\nstorePathCommitLog={directory}/commitlog\n"
+            f"mappedFileSizeCommitLog={1 << 20}\nmappedFileSizeConsumeQueue=6000\n"
+        )
+        command = ["java", *TEST_JVM, f"-XX:ArchiveClassesAtExit={archive}", *QUIET, "-cp", class_path]
+        command += [f"-Duser.home={directory}", f"-Djava.io.tmpdir={directory}"]
+        command += ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(config)]
+        pipe, environment = subprocess.PIPE, {**os.environ, "ROCKETMQ_HOME": directory}
+        with subprocess.Popen(
+            command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment
+        ) as broker:
+            assert broker.stdout is not None
+            giving_up = threading.Timer(PATIENCE_S, broker.kill)
+            giving_up.start()
+            for line in broker.stdout:
+                if "boot success" in line:
+                    broker.terminate()  # it writes the archive as it ends
+            giving_up.cancel()
+    archive.touch()
 
 
 def _jars_of(version: str) -> list[str]:
@@ -292,8 +353,7 @@ class JavaPeer:
             f"-Dmqlake.peer.log={self.log}",
             f"-Dmqlake.peer.log.level={log}",
             "-XX:-UsePerfData",
-            "-cp",
-            build(version),
+            *class_options(version),
             "mqlake.peer.Main",
         ]
         with self.stderr.open("ab") as stderr:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.interop.java_peer import ROCKETMQ_VERSION, TEST_JVM, JavaPeerError, build
+from tests.interop.java_peer import ROCKETMQ_VERSION, TEST_JVM, JavaPeerError, class_options
 from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
@@ -48,8 +48,7 @@ class JavaLines:
             f"-Dmqlake.peer.log={directory / 'wire.log'}",
             "-Dmqlake.peer.log.level=WARN",
             "-XX:-UsePerfData",
-            "-cp",
-            build(version),
+            *class_options(version),
             self.MAIN,
         ]
         with self.stderr.open("ab") as stderr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.interop import java_peer
 from tests.interop.java_peer import (
     SMALL_FILES,
+    TEST_JVM,
     TICK,
     JavaBench,
     JavaPeerError,
@@ -17,6 +19,7 @@ from tests.interop.java_peer import (
     by_key,
     by_physical_offset,
     by_time,
+    class_options,
     get,
     item,
     put,
@@ -24,6 +27,7 @@ from tests.interop.java_peer import (
     warm_up,
 )
 
+BROKER = "org.apache.rocketmq.broker.BrokerStartup"
 EVERY_FIELD = {
     "tags": "标签",
     "keys": "k1 ключ",
@@ -189,6 +193,18 @@ def test_a_killed_jvm_is_reported(java_store: JavaStore) -> None:
         peer.kill()
         with pytest.raises(JavaPeerError, match="ended"):
             peer.request("hello")
+
+
+def test_a_jvm_takes_its_classes_from_the_archive() -> None:
+    options = class_options()
+    (archive,) = (option.partition("=")[2] for option in options if "SharedArchiveFile" in option)
+    done = subprocess.run(
+        ["java", *TEST_JVM, "-Xshare:on", *options, "-Xlog:class+load", BROKER, "-h"],
+        capture_output=True,
+        text=True,
+    )
+    assert Path(archive).stat().st_size > 1 << 20
+    assert f"{BROKER} source: shared objects file (top)" in done.stdout
 
 
 def test_missing_tools_name_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
