@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "base": {"errors"},
     "message": {"errors", "base"},
     "formats": {"compiled", "errors", "base", "message"},
-    "store": {"errors", "base", "message", "formats"},
+    "store": {"compiled", "compiled.kernels", "errors", "base", "message", "formats"},
     "remoting": {"compiled", "errors", "base", "message", "formats"},
     "auth": {"errors", "base", "message", "remoting"},
     "namesrv": {"errors", "base", "message", "formats", "remoting", "auth"},

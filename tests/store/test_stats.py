@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,42 @@ def test_counts_by_topic_and_together(stats):
     stats.remove_topic("A")
     assert stats.topic_totals() == {"B": (1, 50)}
     assert stats.put_message_times_total == 34
+
+
+class Others:
+    """Puts that count themselves: two of A, 300 bytes, in 0 and 600 ms."""
+
+    puts, size, slowest_ms = 2, 300, 600
+    topics: ClassVar = {"A": (2, 300)}
+
+    def histogram(self):
+        return [1 if ms in (0, 600) else 0 for ms in range(10_001)]
+
+    def topic_totals(self):
+        return self.topics
+
+    def forget(self, topic):
+        self.topics = {}
+
+
+def test_counts_others_in(stats, clock):
+    stats.single = Others()
+    stats.put("A", 1, 100, 700)
+    stats.put("B", 1, 50, 0)
+    assert (stats.put_message_times_total, stats.put_message_size_total) == (4, 450)
+    assert stats.put_message_entire_time_max == 700
+    assert stats.topic_totals() == {"A": (3, 400), "B": (1, 50)}
+    counts = stats.put_message_distribute_time()
+    assert (counts["[<=0ms]"], counts["[500ms~1s]"], sum(counts.values())) == (2, 2, 4)
+    clock.now += 60_000
+    stats.sample()  # what they counted until now is the last minute's
+    assert sum(stats.put_message_distribute_time().values()) == 4
+    clock.now += 60_000
+    stats.sample()
+    assert sum(stats.put_message_distribute_time().values()) == 0
+    stats.remove_topic("A")
+    assert stats.topic_totals() == {"B": (1, 50)}
+    assert stats.put_message_times_total == 4
 
 
 def test_gets(stats):

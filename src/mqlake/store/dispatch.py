@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
+import numpy as np
+
 from mqlake.formats.columns import (
     DispatchColumns,
     Scan,
@@ -116,6 +118,8 @@ class ReputMessageService:
         self._progress = threading.Condition()
         self.is_awaited: Callable[[], bool] = lambda: True
         """True if somebody waits for messages, as a held pull does; until then dispatch gathers for longer."""
+        self.asleep = np.zeros(1, np.int64)
+        """Not 0 while a put has to notify(), for compiled code."""
         self._sleeping = False
         self._relaxed = False
         self._stopped = False
@@ -195,9 +199,11 @@ class ReputMessageService:
                 continue
             self._hurry.clear()
             self._sleeping = True
+            self.asleep[0] = 1
             if self.reput_from_offset >= self._confirm_offset() or self._broken:
                 self._wake.wait()
             self._sleeping = False
+            self.asleep[0] = 0
             self._wake.clear()
 
     def _do_reput(self) -> None:

@@ -24,6 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+import numpy as np
+
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import make_dirs
 from mqlake.base.progress import Progress
@@ -115,6 +117,7 @@ class DefaultMessageStore(StoreView):
             prefault=self._prefault_service.wake if mapped else None,
             put_timer=self.timer_put,
         )
+        self._single = self.store_stats_service.single = self.commit_log.single
         self._lock_file = StoreLock(config.lock_path, abort_path=config.abort_path)
         self._abort_file = AbortFile(config.abort_path)
         self._checkpoint: StoreCheckpoint | None = None
@@ -122,6 +125,7 @@ class DefaultMessageStore(StoreView):
         self._sync_flush = config.is_sync_flush
         self._waits = self._sync_flush or config.waits_for_replicas
         self._next_warning = 0.0
+        self._slowest_ms = 0
         self.message_arriving_listeners: list[MessageArrivingListener] = [self._count_arrival]
         """Called with what has become visible, on the dispatch thread. Add to it before start()."""
         self._reput_service = self._make_reput_service()
@@ -287,6 +291,22 @@ class DefaultMessageStore(StoreView):
         self.scrub_service.start()
         self._housekeeping.start()
         self._state = "running"
+        self._open_single_put()
+
+    def _open_single_put(self) -> None:
+        """Where of what _check_status() asks for only the flags can change from now on, before shutdown()."""
+        config = self.config
+        if self.replicas is not None or config.broker_role is _SLAVE or self.clock_ms is not now_ms:
+            return
+        if config.enabled_append_prop_crc:
+            return
+        if self._sync_flush:
+            asleep = np.zeros(1, np.int64)  # dispatch goes on when the message is on the disk
+        elif self._wake_services == self._reput_service.notify:
+            asleep = self._reput_service.asleep
+        else:
+            asleep = np.ones(1, np.int64)
+        self._single.open(self.running_flags, asleep, self._wake_services)
 
     def load_and_start(
         self,
@@ -307,6 +327,7 @@ class DefaultMessageStore(StoreView):
         """Ends cleanly: flushes, dispatches what is left, deletes the abort file when all is well. Idempotent."""
         if self._state == "running":
             self._state = "stopping"
+            self._single.close()
             self._housekeeping.shutdown()
             self.scrub_service.shutdown()
             self._clean_service.shutdown()
@@ -409,14 +430,16 @@ class DefaultMessageStore(StoreView):
 
         Never raises for what a message or the disk does: the result's status says it, its `reason` in words.
         """
-        result = self._put(msg, self.commit_log.put_message)
+        result = self._single.put(msg)
+        if result is None:
+            result = self._put(msg, self.commit_log.put_message)
         if self._waits and result.status is PUT_OK and self._must_wait(msg):
             return self._submit_request(result).result()
         return result
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> PutMessageFuture:
         """put_message() without blocking: the future is awaitable and has result()."""
-        return self._future_of(msg, self._put(msg, self.commit_log.put_message))
+        return self._future_of(msg, self._single.put(msg) or self._put(msg, self.commit_log.put_message))
 
     def put_messages(self, batch: MessageExtBatch) -> PutMessageResult:
         """Stores the messages of an encoded batch (formats.batch.encode_messages) as one: all or none."""
@@ -509,6 +532,13 @@ class DefaultMessageStore(StoreView):
         if not self._sync_flush:
             self._wake_services()
         return result
+
+    def _warn_of_slow_puts(self) -> None:
+        """Of those that _put() did not see."""
+        slowest = self._single.slowest_ms
+        if slowest > max(SLOW_PUT_MS, self._slowest_ms):
+            logger.warning("a put took %d ms", slowest)
+            self._slowest_ms = slowest
 
     def _check_status(self) -> PutMessageResult | None:
         if self._state != "running":
@@ -729,6 +759,7 @@ class _Housekeeping(ServiceThread):
             if thorough:
                 last_thorough = time.monotonic()
             store.store_stats_service.sample()
+            store._warn_of_slow_puts()
             store.store_stats_service.dispatched(store.dispatch_behind_bytes)
             store.broker_stats_manager.sample()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from mqlake.base.clock import now_ms
 
@@ -36,21 +37,56 @@ PUT_MESSAGE_ENTIRE_TIME_RANGES: tuple[tuple[str, int], ...] = (
 )
 
 
+class CountedPuts(Protocol):
+    """Puts of one message each that count themselves."""
+
+    @property
+    def puts(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes of all records."""
+
+    @property
+    def slowest_ms(self) -> int: ...
+    def histogram(self) -> list[int]:
+        """How many took so many ms; HISTOGRAM_MS and longer are one."""
+
+    def topic_totals(self) -> dict[str, tuple[int, int]]:
+        """Topic → (messages, bytes of records)."""
+
+    def forget(self, topic: str) -> None: ...
+
+
+class _NoPuts:
+    puts = size = slowest_ms = 0
+
+    def histogram(self) -> list[int]:
+        return [0] * (HISTOGRAM_MS + 1)
+
+    def topic_totals(self) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def forget(self, topic: str) -> None: ...
+
+
 class StoreStatsService:
     """Counters of one store. `clock` gives milliseconds since 1970. Call `sample` once a second."""
 
     def __init__(self, clock: Callable[[], int] = now_ms) -> None:
         self._clock = clock
         self.boot_timestamp = clock()
-        self.put_message_times_total = 0
-        self.put_message_size_total = 0
+        self._put_times = 0
+        self._put_size = 0
         self.put_message_failed_times = 0
-        self.put_message_entire_time_max = 0
+        self._put_time_max = 0
         self.get_message_times_total_found = 0
         self.get_message_times_total_miss = 0
         self.get_message_transferred_msg_count = 0
         self.get_message_entire_time_max = 0
         self.dispatch_max_buffer = 0
+        self.single: CountedPuts = _NoPuts()
+        """Puts that count themselves, which are added to those that put() is told of."""
+        self._single_histogram = self.single.histogram()
         self._topics: dict[str, list[int]] = {}
         self._histogram = [0] * (HISTOGRAM_MS + 1)
         self._last_histogram: list[int] | None = None
@@ -62,8 +98,8 @@ class StoreStatsService:
 
     def put(self, topic: str, count: int, size: int, elapsed_ms: int, puts: int = 1) -> None:
         """`puts` successful puts of `count` messages together, `size` bytes of records, each in so many ms."""
-        self.put_message_times_total += count
-        self.put_message_size_total += size
+        self._put_times += count
+        self._put_size += size
         try:
             totals = self._topics[topic]
         except KeyError:
@@ -74,8 +110,8 @@ class StoreStatsService:
             self._histogram[elapsed_ms] += puts
         else:  # beyond the last slot, or the clock was set back
             self._histogram[HISTOGRAM_MS if elapsed_ms > 0 else 0] += puts
-        if elapsed_ms > self.put_message_entire_time_max:
-            self.put_message_entire_time_max = elapsed_ms
+        if elapsed_ms > self._put_time_max:
+            self._put_time_max = elapsed_ms
 
     def put_failed(self) -> None:
         self.put_message_failed_times += 1
@@ -100,6 +136,7 @@ class StoreStatsService:
     def remove_topic(self, topic: str) -> None:
         """Forgets a deleted topic; the store's totals stay."""
         self._topics.pop(topic, None)
+        self.single.forget(topic)
 
     # -- sampling --------------------------------------------------------------------------------
 
@@ -109,7 +146,9 @@ class StoreStatsService:
         now = self._samples[-1][0]
         if now - self._window_start >= WINDOW_MS:
             self._window_start = now
-            self._last_histogram, self._histogram = self._histogram, [0] * (HISTOGRAM_MS + 1)
+            single = self.single.histogram()
+            self._last_histogram = self._window_so_far(single)
+            self._histogram, self._single_histogram = [0] * (HISTOGRAM_MS + 1), single
 
     def _totals(self) -> tuple[int, int, int, int, int]:
         return (
@@ -124,7 +163,23 @@ class StoreStatsService:
 
     def topic_totals(self) -> dict[str, tuple[int, int]]:
         """Topic → (messages, bytes of records) put to it."""
-        return {topic: (count, size) for topic, (count, size) in list(self._topics.items())}
+        totals = {topic: (count, size) for topic, (count, size) in list(self._topics.items())}
+        for topic, (count, size) in self.single.topic_totals().items():
+            more, larger = totals.get(topic, (0, 0))
+            totals[topic] = count + more, size + larger
+        return totals
+
+    @property
+    def put_message_times_total(self) -> int:
+        return self._put_times + self.single.puts
+
+    @property
+    def put_message_size_total(self) -> int:
+        return self._put_size + self.single.size
+
+    @property
+    def put_message_entire_time_max(self) -> int:
+        return max(self._put_time_max, self.single.slowest_ms)
 
     def put_tps(self, seconds: int) -> float:
         """Messages put a second, over the last `seconds` (or as many as there are samples for)."""
@@ -162,7 +217,15 @@ class StoreStatsService:
         return percentile(self._window(), px)
 
     def _window(self) -> Sequence[int]:
-        return self._histogram if self._last_histogram is None else self._last_histogram
+        if self._last_histogram is not None:
+            return self._last_histogram
+        return self._window_so_far(self.single.histogram())
+
+    def _window_so_far(self, single: Sequence[int]) -> list[int]:
+        return [
+            own + now - before
+            for own, now, before in zip(self._histogram, single, self._single_histogram, strict=True)
+        ]
 
     def runtime_info(self) -> dict[str, str]:
         """All of it under RocketMQ's keys, as text."""

@@ -1,7 +1,7 @@
 """Everything numba compiles, each module beside the codec that defines what is right.
 
     primitives ◀── records ◀── units        formats.columns, through `columns`
-        ▲   ▲ ◀─── dispatch, index
+        ▲   ▲ ◀─── dispatch, index, single   the last one for store.log.single_put
         │   └───── frames ◀── sends          broker.fast.fast_send
         └───────── rows, metaq               lake.arrow, metaq.formats
 

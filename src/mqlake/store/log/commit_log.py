@@ -79,6 +79,7 @@ from mqlake.message import (
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.single_put import SinglePut
 from mqlake.store.results import (
     APPEND_OK,
     AppendMessageResult,
@@ -182,6 +183,7 @@ class CommitLog:
         self._unchecked_max = min(config.max_message_size, PROPERTIES_LENGTH_MAX)
         self._prop_crc = config.enabled_append_prop_crc
         self._crc_tail_length = CRC32_TAIL_LENGTH if self._prop_crc else 0
+        self.single = SinglePut(queue_offsets, self._lock, _SPECIAL_PROPERTIES, self._unchecked_max)
 
     # ------------------------------------------------------------------ one message
 
@@ -254,6 +256,7 @@ class CommitLog:
         msg.store_timestamp = begin
         msg.queue_offset = queue_offset
         msg.physical_offset = physical_offset
+        self.single.learn(msg, topic)
         return put_ok(
             (APPEND_OK, physical_offset, size, msg.store_host, begin, queue_offset, None, advance or 1)
         )
@@ -346,6 +349,7 @@ class CommitLog:
 
     def _find_last_file(self) -> MappedFile | None:
         self._last_file = self.files.get_last_mapped_file()
+        self.single.use(self._last_file)
         return self._last_file
 
     def _roll(self, full: MappedFile) -> MappedFile | None:
@@ -364,6 +368,7 @@ class CommitLog:
         if self.config.warm_maped_file_enable:
             full.unlock_in_memory()
         self._last_file = following
+        self.single.use(following)
         return following
 
     def _no_file(self, size: int) -> PutMessageResult:
@@ -547,6 +552,7 @@ class CommitLog:
         """Closes the files. A put that comes too late finds no file to write to."""
         with self._lock:
             self._last_file = None
+            self.single.close()
             self.files.close()
 
 

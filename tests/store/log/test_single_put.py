@@ -1,0 +1,338 @@
+"""SinglePut: the same records and results as CommitLog.put_message, and nothing changed where it declines."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqlake.compiled import Worth
+from mqlake.formats.record import encode_message
+from mqlake.message import MessageExtBrokerInner, MessageSysFlag, MessageTimeUp
+from mqlake.store import DefaultMessageStore, PutMessageStatus, open_store
+from mqlake.store.log import single_put
+from mqlake.store.log.single_put import SinglePut, slot_offset
+from mqlake.store.results import PutMessageResult
+from tests.waiting import until
+
+HOST, OTHER_HOST = ("127.0.0.1", 10911), ("10.1.2.3", 7)
+FILE_SIZE = 256 * 1024
+I32, I64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=20)
+SPECIAL = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "__CRC32#")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DefaultMessageStore]:
+    with open_store(tmp_path_factory.mktemp("single"), {"mappedFileSizeCommitLog": FILE_SIZE}) as opened:
+        ready(opened)
+        yield opened
+
+
+def ready(store: DefaultMessageStore) -> SinglePut:
+    """The store's, which knows the topic T and both hosts."""
+    single = store.commit_log.single
+    single_put._puts = Worth(1)
+    for host in (HOST, OTHER_HOST):
+        assert store.put_message(usual(born_host=host)).is_ok
+    until(lambda: single.put is not single_put._decline)
+    # the first put has asked for pages to be made writable: until they are, puts go the other way
+    until(lambda: put_single(store, usual()) is not None)
+    return single
+
+
+def usual(body: bytes = b"body", **fields: object) -> MessageExtBrokerInner:
+    message = MessageExtBrokerInner("T", body, tags="TagA", keys="k1 k2")
+    message.born_host = message.store_host = HOST
+    for name, value in fields.items():
+        setattr(message, name, value)
+    return message
+
+
+def put_single(store: DefaultMessageStore, message: MessageExtBrokerInner) -> PutMessageResult | None:
+    return store.commit_log.single.put(message)
+
+
+def put_surely(store: DefaultMessageStore, message: MessageExtBrokerInner) -> PutMessageResult:
+    """Alone, after what fills the file or waits for pages has gone the other way."""
+    while (result := put_single(store, message)) is None:
+        assert store.put_message(usual(bytes(20_000))).is_ok
+    return result
+
+
+def record_of(store: DefaultMessageStore, message: MessageExtBrokerInner) -> bytes:
+    found = store.commit_log_files.select(message.physical_offset, 4)
+    assert found is not None
+    record = store.commit_log_files.select(message.physical_offset, int.from_bytes(found, "big"))
+    assert record is not None
+    return bytes(record)
+
+
+class TestPut:
+    @settings(max_examples=150)
+    @given(
+        body=st.binary(max_size=300),
+        properties=st.dictionaries(TEXT, TEXT, max_size=6),
+        flag=I32,
+        sys_flag=st.sampled_from([0, 1, 3, 8, 0x200]),
+        queue_id=st.integers(0, 5),
+        born_timestamp=I64,
+        born_host=st.sampled_from([HOST, OTHER_HOST]),
+        reconsume_times=I32,
+        prepared_transaction_offset=I64,
+    )
+    def test_writes_the_record_that_the_message_says(
+        self, store: DefaultMessageStore, body: bytes, properties: dict[str, str], **fields: object
+    ) -> None:
+        message = usual(body, properties=properties, **fields)
+        offsets, end = dict(store.commit_log.queue_offsets), store.max_phy_offset
+        result = put_surely(store, message)
+        assert record_of(store, message) == encode_message(message)
+        appended = result.append_result
+        assert appended is not None and result.is_ok and appended.is_ok and result.reason == ""
+        assert appended.wrote_offset == message.physical_offset >= end
+        assert appended.wrote_offset + appended.wrote_bytes == store.max_phy_offset
+        assert appended.logics_offset == message.queue_offset == offsets.get(("T", message.queue_id), 0)
+        assert store.commit_log.queue_offsets["T", message.queue_id] == message.queue_offset + 1
+        assert appended.store_timestamp == message.store_timestamp
+        assert (appended.store_host, appended.record_offsets, appended.msg_num) == (HOST, None, 1)
+
+    def test_a_property_without_a_value_is_left_out(self, store: DefaultMessageStore) -> None:
+        message = usual()
+        message.properties = {"A": "1", "B": None, "C": ""}  # type: ignore[dict-item]
+        put_surely(store, message)
+        assert record_of(store, message).endswith(b"\0\x07A\x011\x02C\x01\x02")
+
+    def test_the_size_comes_last_and_zeros_follow(self, store: DefaultMessageStore) -> None:
+        message = usual()
+        put_surely(store, message)
+        file = store.commit_log_files.get_last_mapped_file()
+        assert file is not None
+        assert file.view[file.wrote_position : file.wrote_position + 4] == bytes(4)
+
+    def test_keeps_no_reference_too_many_or_too_few(self, store: DefaultMessageStore) -> None:
+        body, properties, number, time_ms, host = (
+            b"a body",
+            {"KEYS": "k"},
+            70_000,
+            2**40,
+            ("127.0.0.1", 50_000),
+        )
+        held = (body, properties, number, time_ms, host, *properties.items(), store.running_flags)
+        store.put_message(usual(born_host=host))
+        declined = usual(flag=1.5)
+        for _ in range(2):  # the first round leaves keys in dictionaries
+            before = [sys.getrefcount(one) for one in held]
+            for _ in range(50):
+                fields = {"queue_id": number, "born_timestamp": time_ms, "properties": properties}
+                put_surely(store, usual(body, born_host=host, flag=number, **fields))
+                assert put_single(store, declined) is None
+            after = [sys.getrefcount(one) for one in held]
+        assert after == before
+
+    def test_from_many_threads_over_many_files(self, store: DefaultMessageStore) -> None:
+        taken: list[tuple[int, int, bytes]] = []
+
+        def produce(thread: int) -> None:
+            for number in range(500):
+                body = b"%d-%d" % (thread, number) + bytes(500)
+                result = store.put_message(usual(body, queue_id=60 + number % 2)).append_result
+                assert result is not None
+                taken.append((60 + number % 2, result.logics_offset, body))
+
+        before = store.commit_log.single.puts
+        threads = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert store.wait_until_dispatched(30)
+        assert store.commit_log.single.puts > before + 1000
+        for queue_id in (60, 61):
+            bodies = {offset: body for queue, offset, body in taken if queue == queue_id}
+            assert sorted(bodies) == list(range(1000))
+            for offset in range(0, 1000, 32):
+                found = list(store.get_message("g", "T", queue_id, offset, 32).messages())
+                assert [m.body for m in found] == [bodies[m.queue_offset] for m in found]
+                assert found[0].queue_offset == offset
+
+    def test_what_waits_for_dispatch_is_woken(self, store: DefaultMessageStore) -> None:
+        assert store.wait_until_dispatched(10)
+        put_surely(store, usual(queue_id=70))
+        until(lambda: store.max_offset_in_queue("T", 70) == 1)
+
+
+class Name(str):
+    pass
+
+
+class TestDecline:
+    """And what is wrong with it, or special about it, is found by CommitLog.put_message."""
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"topic": "Unknown"},
+            {"topic": Name("T")},
+            {"topic": None},
+            {"body": bytearray(b"b")},
+            {"body": memoryview(b"b")},
+            {"body": bytes(33_000)},
+            {"queue_id": True},
+            {"queue_id": 2**31},
+            {"flag": -(2**31) - 1},
+            {"flag": 1.0},
+            {"born_timestamp": 2**63},
+            {"prepared_transaction_offset": "1"},
+            {"reconsume_times": 2**70},
+            {"sys_flag": MessageSysFlag.TRANSACTION_PREPARED_TYPE},
+            {"sys_flag": MessageSysFlag.TRANSACTION_ROLLBACK_TYPE},
+            {"sys_flag": MessageSysFlag.INNER_BATCH_FLAG},
+            {"sys_flag": MessageSysFlag.BORNHOST_V6_FLAG},
+            {"born_host": ("::1", 1)},
+            {"store_host": ["127.0.0.1", 10911]},
+            {"store_host": ("127.0.0.1", 10911.0)},
+            {"store_host": ("127.0.0.1", [])},
+            {"properties": {"A": 1}},
+            {"properties": {1: "A"}},
+            {"properties": {"A": "\ud800"}},
+            {"properties": {Name("A"): "B"}},
+            {"properties": {f"A{n}": "B" for n in range(65)}},
+            {"properties": [("A", "B")]},
+            *({"properties": {"A": "B", name: "1"}} for name in SPECIAL),
+        ],
+        ids=repr,
+    )
+    def test_what_is_not_usual(self, store: DefaultMessageStore, fields: dict[str, Any]) -> None:
+        until(lambda: put_single(store, usual()) is not None)
+        self.declines(store, usual(**fields))
+
+    def test_a_slot_that_is_not_set(self, store: DefaultMessageStore) -> None:
+        message = usual()
+        del message.flag
+        self.declines(store, message)
+
+    def test_another_class(self, store: DefaultMessageStore) -> None:
+        message = MessageTimeUp("T", b"", born_host=HOST, store_host=HOST)
+        self.declines(store, message)
+        self.declines(store, None)  # type: ignore[arg-type]
+
+    def test_while_somebody_writes(self, store: DefaultMessageStore) -> None:
+        with store.commit_log._lock:
+            self.declines(store, usual())
+
+    def test_while_the_store_takes_none(self, store: DefaultMessageStore) -> None:
+        store.running_flags.make_disk_full()
+        self.declines(store, usual())
+        assert store.put_message(usual()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        store.running_flags.make_disk_ok()
+        put_surely(store, usual())
+
+    def declines(self, store: DefaultMessageStore, message: MessageExtBrokerInner) -> None:
+        before = store.max_phy_offset, dict(store.commit_log.queue_offsets), store.commit_log.single.puts
+        assert put_single(store, message) is None
+        assert (
+            store.max_phy_offset,
+            dict(store.commit_log.queue_offsets),
+            store.commit_log.single.puts,
+        ) == before
+
+
+class TestWhen:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"enabledAppendPropCRC": True},
+            {"writeWithoutMmap": True},
+            {"transientStorePoolEnable": True, "transientStorePoolSize": 1},
+        ],
+    )
+    def test_never_where_records_or_files_are_others(
+        self, tmp_path: Path, settings: dict[str, object]
+    ) -> None:
+        with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE, **settings}) as store:
+            single_put._puts = Worth(1)
+            for _ in range(3):
+                assert store.put_message(usual()).is_ok
+            single = store.commit_log.single
+            single._load()
+            assert single.put(usual()) is None
+
+    def test_not_once_the_store_shuts_down(self, tmp_path: Path) -> None:
+        with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE}) as store:
+            single = ready(store)
+        assert single.put(usual()) is None
+        assert store.put_message(usual()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+    def test_a_put_waits_for_the_disk_where_it_has_to(self, tmp_path: Path) -> None:
+        settings = {"mappedFileSizeCommitLog": FILE_SIZE, "flushDiskType": "SYNC_FLUSH"}
+        with open_store(tmp_path, settings) as store:
+            ready(store)
+            before = store.commit_log.single.puts
+            for put in (store.put_message, lambda m: store.async_put_message(m).result()):
+                assert put(usual()).is_ok
+                assert store.flushed_where == store.max_phy_offset
+            assert store.commit_log.single.puts == before + 2
+
+    def test_a_notification_that_fails_loses_nothing(self, tmp_path: Path) -> None:
+        with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE}) as store:
+            single = ready(store)
+            called = []
+
+            def fail() -> None:
+                called.append(1)
+                raise RuntimeError
+
+            single.open(store.running_flags, np.ones(1, np.int64), fail)
+            single._fill_words()
+            assert put_surely(store, usual()).is_ok
+            assert called
+
+
+class TestCounts:
+    def test_are_the_stores(self, store: DefaultMessageStore) -> None:
+        stats = store.store_stats_service
+
+        def counted() -> tuple[int, ...]:
+            window = sum(stats._window())
+            return (
+                stats.put_message_times_total,
+                stats.put_message_size_total,
+                *stats.topic_totals()["T"],
+                window,
+            )
+
+        until(lambda: put_single(store, usual()) is not None)
+        before = counted()
+        result = put_single(store, usual())
+        assert result is not None and result.append_result is not None
+        size = result.append_result.wrote_bytes
+        assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, size, 1, size, 1]
+
+    def test_of_a_topic_begin_again_when_it_is_forgotten(self, tmp_path: Path) -> None:
+        with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE}) as store:
+            ready(store)
+            stats = store.store_stats_service
+            assert stats.topic_totals()["T"][0] >= 3
+            stats.remove_topic("T")
+            assert stats.topic_totals() == {}
+            store.put_message(usual())
+            store.put_message(usual())
+            assert stats.topic_totals()["T"][0] == 2
+
+
+def test_a_slot_is_found_or_not() -> None:
+    class Two:
+        __slots__ = ("first", "second")
+
+    first, second = slot_offset(Two, "first"), slot_offset(Two, "second")
+    assert second - first == 8 and first >= object.__basicsize__
+    with pytest.raises(LookupError):
+        slot_offset(type("Open", (), {}), "anything")
