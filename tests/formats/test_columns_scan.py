@@ -71,6 +71,15 @@ class TestScanRecords:
         assert found.topics == [b"T1"]
         assert (found.end, found.stop, found.stop_reason) == (len(data), ScanStop.LIMIT, "")
 
+    def test_a_room_is_used_again(self, twin: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(columns, "SMALL_SCAN", 0)
+        room = columns.ScanRoom(60)
+        for topics in (b"AB", b"CBA", b"D"):
+            data = log_of([{"topic": topics[n % len(topics) :][:1]} for n in range(40)])
+            found = scan(data, room=room, max_records=60)
+            assert as_lists(found) == as_lists(scan(data))
+            assert np.shares_memory(found.size, room.narrow)
+
     def test_column_types(self, twin: ModuleType) -> None:
         found = scan(record())
         assert {getattr(found, name).dtype for name in layout.WIDE} == {np.dtype(np.int64)}

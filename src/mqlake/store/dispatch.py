@@ -106,7 +106,7 @@ class ReputMessageService:
     ) -> None:
         self.reput_from_offset = 0
         self.listeners = listeners
-        self._reader = LogReader(log_files, check_crc=False)
+        self._reader = LogReader(log_files, check_crc=False, one_at_a_time=True)
         self._dispatchers = dispatchers
         self._delay_levels = delay_levels
         self._running_flags = running_flags

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from tests.broker.fast.test_fast_send import (
     two_brokers,
 )
 from tests.broker.live import SCENE_S
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 def lease_of(controller: BrokerController) -> Lease:
@@ -75,6 +76,61 @@ def test_more_rounds_than_one_in_a_lease(tmp_path: Path, monkeypatch: pytest.Mon
             await asyncio.to_thread(client, controller.port)
         assert max(stored) > 50
         await until_async(lambda: not fast_loop(fast).transports, "it is gone")
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_a_lease_ends_where_the_event_loop_has_other_things_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while its connections always have more to say."""
+    for name in ("LEASE_NS", "LINGER_NS", "COMMON_LEASE_NS"):
+        monkeypatch.setattr(leases, name, 900_000_000_000)
+    frames = b"".join(send(opaque=number, queue_id=number % 3) for number in range(64))
+    is_over = threading.Event()
+
+    def client(port: int) -> int:
+        """How many times it had said all of them when it was stopped."""
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.settimeout(PATIENCE_S)
+            peer.sendall(frames * 2)
+            for done in range(3000):
+                answers, rest = 0, b""
+                while answers < 64:
+                    rest = rest[-9:] + peer.recv(1 << 20)
+                    answers += rest.count(b'"code":0,')
+                if is_over.is_set():
+                    return done
+                peer.sendall(frames)
+        return 3000
+
+    async def play() -> None:
+        async with (
+            two_brokers(tmp_path) as (fast, plain),
+            asyncio.timeout(SCENE_S),
+            Wire(fast, moves=False) as one,
+            Wire(plain) as other,
+        ):
+            sending = asyncio.create_task(asyncio.to_thread(client, fast.port))
+            await until_async(lambda: fast_loop(fast).messages > 1000, "there are leases")
+            lease_of(fast)._is_alone = lambda: True
+            for number in range(3):
+                assert len(await one.say(send(opaque=number))) == len(await other.say(send(opaque=number)))
+            is_over.set()
+            assert await sending < 3000
+
+    run(play())
+
+
+def test_a_lease_knows_whether_others_have_put(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        async with Wire(fast) as one, Wire(plain) as other, Wire(fast, moves=False) as apart:
+            store = fast.broker.store
+            for _ in range(3):  # the first makes its queue known
+                assert await one.say(send()) == await other.say(send())
+            assert lease_of(fast)._end_offset == store.max_phy_offset
+            assert await apart.say(send()) == await other.say(send())
+            assert lease_of(fast)._end_offset < store.max_phy_offset
 
     on_two_brokers(tmp_path, scene)
 

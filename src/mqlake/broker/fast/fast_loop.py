@@ -61,8 +61,8 @@ class FastLoop:
         self._lease: Lease | None = None
         self._is_waited_for = is_waited_for
         self._ready: select.epoll | None = None
-        """Says which shares are to be served, where there are more than one; each is reported once, until it is watched
-        again."""
+        """Says which shares are to be served; each is reported once, until it is watched again: what the event loop
+        has to do while it is served are other things."""
         self._stop = -1
         self._messages = 0
         for fast_send in fast_sends:
@@ -170,15 +170,12 @@ class FastLoop:
                 is_waited_for=self._is_waited_for,
                 is_alone=self._is_alone,
             )
+            self._ready = select.epoll()
+            loop.add_reader(self._ready.fileno(), self.turn)
             if len(self.shares) > 1:
-                self._ready = select.epoll()
                 self._stop = os.eventfd(0, os.EFD_NONBLOCK)
-                loop.add_reader(self._ready.fileno(), self.turn)
-        epoll = share.open()
-        if self._ready is None:
-            loop.add_reader(epoll, self.turn)
-            return
-        self._ready.register(epoll, select.EPOLLIN | select.EPOLLONESHOT)
+        assert self._ready is not None
+        self._ready.register(share.open(), select.EPOLLIN | select.EPOLLONESHOT)
         if share is not self.shares[0]:
             name = f"FastLoop-{self.shares.index(share) + 1}"
             share.stake.helper = Helper(self._kernels, name, share.stake, self._lease.common)
@@ -192,14 +189,14 @@ class FastLoop:
     def close(self) -> None:
         loop = asyncio.get_running_loop()
         for share in self.shares:
-            if self._ready is None and share.is_open:
-                loop.remove_reader(share.stake.epoll)
             share.close()
         if self._ready is not None:
             loop.remove_reader(self._ready.fileno())
             self._ready.close()
-            os.close(self._stop)
             self._ready = None
+        if self._stop >= 0:
+            os.close(self._stop)
+            self._stop = -1
 
     # --- turns
 
@@ -223,9 +220,7 @@ class FastLoop:
 
     def _shares_to_serve(self) -> list[LoopShare]:
         """Those with connections that are ready, and those whose connections are expected to be in a moment."""
-        if self._ready is None:
-            return self.shares
-        assert self._lease is not None
+        assert self._ready is not None and self._lease is not None
         ready = {epoll for epoll, _ in self._ready.poll(0)}
         shares = []
         for share in self.shares:

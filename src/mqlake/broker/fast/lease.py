@@ -56,10 +56,16 @@ from mqlake.compiled.kernels.send_layout import LAST_PLACE, QUEUE_SIZE, QUEUES, 
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.store.log.commit_log import QueueId, WrittenMany
 
-LEASE_NS = 3_000_000
-"""While nobody else is served and no consumer waits: what a lease costs in Python, 0.15 ms, is a small part of it."""
+LEASE_NS = 10_000_000
+"""While nobody else is served and no consumer waits: what a lease costs in Python, 0.15 ms, is a small part of it. The
+event loop's timers wait for it; other things that the loop has to do end it."""
+COMMON_LEASE_NS = 3_000_000
+"""While others put messages, too, or slaves wait for them: they wait for the lock of the log."""
 LINGER_NS = 900_000
 """How long a lease waits for more; and how long it lasts where it does not."""
+BUSY_NS, BUSY = 10_000_000, 32
+"""For so long after a lease that stored so many messages more are expected: threads of the broker that have the
+processor in between are no sign that clients have stopped."""
 SHARED_LEASE_NS = 300_000
 """While the event loop serves other connections, too: each step of what it does for them may wait for a lease."""
 _CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -186,7 +192,8 @@ class Lease:
         self._queues: list[QueueId] = []
         """Of all stakes."""
         self._known_to: list[list[QueueId]] = []
-        self._ended_ns = 0
+        self._ended_ns = self._end_offset = 0
+        """When the last lease ended, and where in the log."""
         self.others = _descriptor_of(asyncio.get_running_loop())
         """What is readable when the event loop has something to do; -1 if it does not say."""
         self.stored = 0
@@ -200,7 +207,7 @@ class Lease:
     @property
     def has_just_ended(self) -> bool:
         """True if more is to be expected, as there was something a moment ago."""
-        return time.monotonic_ns() - self._ended_ns < LINGER_NS
+        return time.monotonic_ns() - self._ended_ns < (BUSY_NS if self.stored >= BUSY else LINGER_NS)
 
     def run(self, kernels: ModuleType, stakes: Sequence[Stake], stop: int = -1) -> bool:
         """One lease, of the first stake in this thread and of the others in their helpers'; what it brought is in them.
@@ -210,6 +217,8 @@ class Lease:
         # compiled code waits for more only where more has come lately
         lingers = self.others >= 0 and self.has_just_ended and not self._is_waited_for(queues)
         lasts = SHARED_LEASE_NS if not self._is_alone() else LEASE_NS if lingers else LINGER_NS
+        replicas = self._store.replicas
+        has_slaves = replicas is not None and replicas.needed_from() is not None
         self.stored, known = 0, len(queues)
         for stake in stakes:
             stake.rows, stake.was_busy, stake.served = 0, False, None
@@ -225,12 +234,14 @@ class Lease:
             cells[STORED] = cells[STOPS] = 0
             rows[COUNT:, :known] = 0
             rows[OFFSET, :known] = queue_offsets
-            ends_ns, others = time.monotonic_ns() + lasts, self.others
+            is_common = has_slaves or base_offset + position != self._end_offset
+            most = COMMON_LEASE_NS if is_common else LEASE_NS
+            ends_ns, others = time.monotonic_ns() + min(lasts, most), self.others
             for stake in stakes:
                 stake.begin(ends_ns=ends_ns, lingers=lingers, others=others, stop=stop)
                 others = -1  # one thread watches the event loop
             self._serve(kernels, stakes, out)
-            self.stored = cells[STORED]
+            self.stored, self._end_offset = cells[STORED], base_offset + cells[POSITION]
             counts, sizes, puts = rows[COUNT : PUTS + 1, :known].tolist()
             return WrittenMany(
                 self.stored,

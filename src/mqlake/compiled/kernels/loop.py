@@ -503,7 +503,7 @@ def serve(
         columns[row, :known] = 0
     lease[ROUNDS] = lease[LONGEST_NS] = lease[CARRIED_STOP] = 0
     lease[CARRIES] = 1
-    began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+    began = polled = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
     stops = True
     while True:
         rows, left, count, places, transactional = receive(
@@ -544,6 +544,11 @@ def serve(
         elif rows < 2 and not wait(epoll, min(lease[ENDS_NS] - now, lease[LINGERS_NS]), loop_numbers):
             break  # after more than one there mostly is another, which `receive` sees for half the price
         began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
+        if lease[OTHERS] >= 0 and began - polled >= TURN_NS:
+            polled = began
+            wait(epoll, np.int64(0), loop_numbers)
+            if lease[POLLED + 1] >> 48 != 0:
+                break
     lease[CARRIES] = 0
     if lease[CARRIED_STOP] > 0:
         lease[CARRIED_STOP] = 0

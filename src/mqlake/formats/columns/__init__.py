@@ -51,6 +51,7 @@ __all__ = [
     "Followed",
     "QueueUnits",
     "Scan",
+    "ScanRoom",
     "ScanStop",
     "Walk",
     "append_batch",
@@ -283,6 +284,22 @@ class Scan:
         return len(self._wide[0])
 
 
+SMALL_SCAN = 1024
+"""Records for which arrays are no new pages, and cheaper than a zeroed table of a whole room's topics."""
+
+
+class ScanRoom:
+    """Arrays for scans of at most `records`, of which each takes the place of the one before. For who scans all the
+    time: the pages of new arrays cost as much as to scan small records."""
+
+    def __init__(self, records: int) -> None:
+        self.records = records
+        self.wide = np.empty((len(layout.WIDE), records), np.int64)
+        self.narrow = np.empty((len(layout.NARROW), records), np.int32)
+        self.slots = np.zeros(1 << (2 * records - 1).bit_length(), np.int32)
+        self.topic_record = np.empty(records, np.int32)
+
+
 def scan_records(
     buf: Bytes,
     start: int,
@@ -292,13 +309,15 @@ def scan_records(
     max_records: int = 65536,
     check_crc: bool = True,
     force_prop_crc: bool = False,
+    room: ScanRoom | None = None,
 ) -> Scan:
     """The records from `start` on, none beyond `limit`, at most `max_records`, up to the first non-record.
 
     MAX_RECORDS may come before that many: the first scans of a process take small steps.
 
     `base_offset` is the physical offset of buf[0]: a record at position p must say PHYSICALOFFSET
-    base_offset + p. The checks are those of record.check_record. A blank ends the walk.
+    base_offset + p. The checks are those of record.check_record. A blank ends the walk. The columns are good until the
+    next scan in `room`.
     """
     data = _input_bytes(buf)
     _require_range(start, limit, len(data))
@@ -309,12 +328,13 @@ def scan_records(
         capacity = min(capacity, _records.left)
     elif _is_hurried():
         capacity = min(capacity, HURRIED_RECORDS_MAX)
-    wide = np.empty((len(layout.WIDE), capacity), np.int64)
-    narrow = np.empty((len(layout.NARROW), capacity), np.int32)
-    slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
-    topic_record = np.empty(capacity, np.int32)
+    if room is None or not SMALL_SCAN < capacity <= room.records <= max_records:
+        room = ScanRoom(capacity)
+    else:
+        room.slots.fill(0)
+    wide, narrow, topic_record = room.wide, room.narrow, room.topic_record
     n, topics, end, stop = _twin_for(0).scan(
-        data, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record
+        data, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, room.slots, topic_record
     )
     _twin_for(n)
     scan = Scan(wide[:, :n], narrow[:, :n], topic_record[:topics])

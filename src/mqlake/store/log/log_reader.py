@@ -21,7 +21,7 @@ from typing import Protocol
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError
-from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
+from mqlake.formats.columns import Scan, ScanRoom, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile, U8Array
@@ -192,14 +192,21 @@ def refuse_foreign(files: MappedFileQueue) -> None:
 
 class LogReader:
     """Reads the files of one log. `check_crc`: the CRCs of bodies too, not only sizes, magic codes and physical
-    offsets; `force_prop_crc`: a record without a property CRC is invalid."""
+    offsets; `force_prop_crc`: a record without a property CRC is invalid; `one_at_a_time`: a chunk is good until the
+    next one."""
 
     def __init__(
-        self, files: MappedFileQueue, *, check_crc: bool = True, force_prop_crc: bool = False
+        self,
+        files: MappedFileQueue,
+        *,
+        check_crc: bool = True,
+        force_prop_crc: bool = False,
+        one_at_a_time: bool = False,
     ) -> None:
         self.files = files
         self._check_crc = check_crc
         self._force_prop_crc = force_prop_crc
+        self._room = ScanRoom(CHUNK_RECORDS) if one_at_a_time else None
 
     def scan_file(
         self, mapped_file: MappedFile, position: int, limit: int, max_records: int = CHUNK_RECORDS
@@ -213,6 +220,7 @@ class LogReader:
             max_records=max_records,
             check_crc=self._check_crc,
             force_prop_crc=self._force_prop_crc,
+            room=self._room,
         )
 
     def scan(
