@@ -796,7 +796,11 @@ def test_a_store_in_use_is_not_recovered(tmp_path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("kept", [0, 12, recovery.KEPT_RECORDS_MAX])
+KEPT_BYTES = 46 + 20
+"""What is kept of a record with one key."""
+
+
+@pytest.mark.parametrize("kept", [0, 12, len(BODIES)])
 def test_progress_is_told_and_memory_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
@@ -805,7 +809,7 @@ def test_progress_is_told_and_memory_given_back(
     shutil.rmtree(tmp_path / "consumequeue")
     forget_flushes(tmp_path)
     pretend_crash(tmp_path)
-    monkeypatch.setattr(recovery, "KEPT_RECORDS_MAX", kept)
+    monkeypatch.setattr(recovery, "KEPT_BYTES_MAX", kept * KEPT_BYTES)
     told: list[tuple[int, int]] = []
     evicted: list[tuple[int, int, int]] = []
     whole = MappedFile.evict

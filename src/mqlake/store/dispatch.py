@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -64,29 +64,22 @@ MessageArrivingListener = Callable[[Arrival], None]
 
 class CommitLogDispatcher(Protocol):
     """Something derived from the log. dispatch() must do nothing for records it has had; OSError to be tried again.
-    `makes`: what it writes, in words."""
+    `makes`: what it writes, in words.
+
+    It prepares and puts. prepare() reads nothing of what is there: any thread may call it, at any time."""
 
     makes: str
 
     def dispatch(self, scan: Scan, columns: DispatchColumns) -> None: ...
 
+    def prepare(self, scan: Scan, columns: DispatchColumns) -> Any: ...
 
-def dispatch_chunk(
-    chunk: LogChunk, dispatchers: list[CommitLogDispatcher], delay_levels: Mapping[int, int]
-) -> None:
-    """Hands the records of a chunk to every dispatcher. OSError from any of them."""
-    hand_out(chunk, columns_of(chunk, delay_levels), dispatchers)
+    def put(self, prepared: Any) -> None: ...
 
 
 def columns_of(chunk: LogChunk, delay_levels: Mapping[int, int]) -> DispatchColumns:
     """What dispatchers need of the chunk's records besides the scan."""
     return dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=dict(delay_levels))
-
-
-def hand_out(chunk: LogChunk, columns: DispatchColumns, dispatchers: list[CommitLogDispatcher]) -> None:
-    """As `dispatch_chunk`, with the columns that were made of the chunk before."""
-    for dispatcher in dispatchers:
-        dispatcher.dispatch(chunk.scan, columns)
 
 
 class ReputMessageService:

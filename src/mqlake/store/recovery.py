@@ -23,24 +23,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
-from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, find_record
+from mqlake.formats.columns import Scan, ScanStop, find_record
 from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dispatch import CommitLogDispatcher, columns_of, dispatch_chunk
+from mqlake.store.dispatch import CommitLogDispatcher, columns_of
 from mqlake.store.dropped import keep, whole_records
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
-from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader, one_ahead
+from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, write_ends
@@ -52,9 +57,9 @@ NAMED = 10
 
 
 FENCES_DESCRIBED = 10
-KEPT_RECORDS_MAX = 1 << 19
-"""Records whose columns are kept from the look at the log until they are dispatched (some 170 bytes each); more of them
-are read again, which costs less than the memory."""
+KEPT_BYTES_MAX = 96 << 20
+"""Of units and keys, some 90 a record, that are kept from the look at the log until they are put; what belongs to more
+records is made again, which costs less than the memory."""
 ZEROS_MAX = 1 << 16
 """Bytes that the properties of a record, and their length, take at most."""
 NEVER_FINISHED = "bytes of a record that was never finished"
@@ -162,7 +167,9 @@ class Recovery:
         self._delay_levels = delay_levels
         self._progress = progress
         self._flushed_queues = 0
-        self._kept: list[tuple[LogChunk, DispatchColumns]] = []
+        self._kept: list[list[Any]] = []
+        self._kept_bytes = self._kept_to = 0
+        self._keeps = True
         self._report = RecoveryReport(last_exit.clean)
         self._exit = last_exit
         self._finder = LogEndFinder(
@@ -245,26 +252,22 @@ class Recovery:
         """Dispatches the records up to the first end: those whose columns were kept, and then the rest."""
         total, at = self._size_from(seen.start), seen.start
         if self._kept:
-            self._hand_out_kept()
-            at = self._kept[-1][0].end
+            self._put_kept()
+            at = self._kept_to
             self._kept.clear()
-        for chunk in one_ahead(self._reader.scan(at, seen.first_end)) if at < seen.first_end else ():
-            self._dispatch(chunk, self._dispatchers)
+        for chunk in self._dispatch(at, seen.first_end, self._dispatchers):
             self._tell(total + chunk.end - seen.start, 2 * total)
 
-    def _hand_out_kept(self) -> None:
+    def _put_kept(self) -> None:
         """Each dispatcher takes its time, on a processor of its own where there is one. OSError."""
 
-        def all_to(dispatcher: CommitLogDispatcher) -> None:
-            for chunk, columns in self._kept:
-                dispatcher.dispatch(chunk.scan, columns)
+        def all_to(number: int, dispatcher: CommitLogDispatcher) -> None:
+            for prepared in self._kept:
+                dispatcher.put(prepared[number])
 
-        first, *others = self._dispatchers
-        with ThreadPoolExecutor(1, "Dispatch") as beside:
-            under_way = [beside.submit(all_to, other) for other in others]
-            all_to(first)
-            for one in under_way:
-                one.result()
+        with ThreadPoolExecutor(len(self._dispatchers), "Dispatch") as dispatching:
+            for _ in dispatching.map(all_to, itertools.count(), self._dispatchers):
+                pass
 
     def _size_from(self, start: int) -> int:
         return self._files.mapped_files[-1].file_from_offset + self._files.file_size - start
@@ -348,8 +351,8 @@ class Recovery:
         again_from = max(self._index.rebuild_from, self._files.min_offset)
         self._report.records_indexed_again_from = again_from
         if again_from < start:
-            for chunk in self._reader.scan(again_from, start):
-                self._dispatch(chunk, [self._index])
+            for _ in self._dispatch(again_from, start, [self._index]):
+                pass
 
     # ------------------------------------------------------------------ the scan
 
@@ -365,19 +368,18 @@ class Recovery:
         total = self._size_from(end)
         last_timestamp = torn_size = 0
         chunk: LogChunk | None = None
-        for chunk in one_ahead(self._checking_reader.scan(end)):
-            torn = self._finder.torn_records(chunk)
+        for chunk, (prepared, torn) in self._checking_reader.scan_with(self._look_at, end):
             if torn:
                 report.torn_reason, torn_size = TORN, int(chunk.scan.size[torn[0]])
                 end = chunk.mapped_file.file_from_offset + int(chunk.scan.position[torn[0]])
                 chunk = next(self._reader.scan(chunk.start, end), None)
+                prepared = None if chunk is None else self._prepare(chunk, self._dispatchers)
             if chunk is None:
                 break
             report.records_scanned += chunk.count
             if chunk.count:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
-                if report.records_scanned <= KEPT_RECORDS_MAX:
-                    self._kept.append((chunk, columns_of(chunk, self._delay_levels)))
+                self._keep(chunk, prepared)
                 self._evict(chunk)
             end = chunk.end
             self._tell(end - report.scanned_from, 2 * total)
@@ -387,10 +389,35 @@ class Recovery:
             report.torn_reason = chunk.scan.stop_reason or "the record is cut short"
         return end, last_timestamp, torn_size
 
-    def _dispatch(self, chunk: LogChunk, dispatchers: list[CommitLogDispatcher]) -> None:
-        if chunk.count:
-            dispatch_chunk(chunk, dispatchers, self._delay_levels)
-            self._evict(chunk)
+    def _look_at(self, chunk: LogChunk) -> tuple[list[Any] | None, list[int]]:
+        """The chunk for the dispatchers, as long as that is kept, and its torn records."""
+        prepared = self._prepare(chunk, self._dispatchers) if self._keeps else None
+        return prepared, self._finder.torn_records(chunk)
+
+    def _keep(self, chunk: LogChunk, prepared: list[Any] | None) -> None:
+        """Keeps what was made of the chunk, unless that of an earlier one was too much."""
+        size = sum(field.nbytes for each in prepared or () for field in each if isinstance(field, np.ndarray))
+        self._keeps &= prepared is not None and self._kept_bytes + size <= KEPT_BYTES_MAX
+        if self._keeps and prepared is not None:
+            self._kept.append(prepared)
+            self._kept_bytes += size
+            self._kept_to = chunk.end
+
+    def _prepare(self, chunk: LogChunk, dispatchers: list[CommitLogDispatcher]) -> list[Any] | None:
+        if not chunk.count:
+            return None
+        columns = columns_of(chunk, self._delay_levels)
+        return [dispatcher.prepare(chunk.scan, columns) for dispatcher in dispatchers]
+
+    def _dispatch(self, start: int, end: int, dispatchers: list[CommitLogDispatcher]) -> Iterator[LogChunk]:
+        """The records of [start, end), a chunk at a time. OSError."""
+        if start < end:
+            work = functools.partial(self._prepare, dispatchers=dispatchers)
+            for chunk, prepared in self._reader.scan_with(work, start, end):
+                for dispatcher, its in zip(dispatchers, prepared or (), strict=False):
+                    dispatcher.put(its)
+                self._evict(chunk)
+                yield chunk
 
     @staticmethod
     def _evict(chunk: LogChunk) -> None:
@@ -412,9 +439,9 @@ class Recovery:
         """The log up to `end`, for all queues but those of deleted topics."""
         self._consume_queues.only_missing = self._not_deleted
         try:
-            for chunk in self._reader.scan(self._files.min_offset, end):
-                self._dispatch(chunk, [self._consume_queues])
-                self._tell(chunk.end - self._files.min_offset, end - self._files.min_offset)
+            first = self._files.min_offset
+            for chunk in self._dispatch(first, end, [self._consume_queues]):
+                self._tell(chunk.end - first, end - first)
         finally:
             self._consume_queues.only_missing = None
 
@@ -469,9 +496,8 @@ class Recovery:
         self._consume_queues.truncate_dirty(start)
         if self._index is not None and self._index.last_update_phyoffset > start:
             self._index_again(found.end)
-        for chunk in self._reader.scan(start, found.end):
+        for chunk in self._dispatch(start, found.end, self._dispatchers):
             report.records_scanned += chunk.count
-            self._dispatch(chunk, self._dispatchers)
         for queue in self._consume_queues.with_gaps():
             if queue.first_gap:  # after a unit: the log has a hole there
                 bridge_gaps(queue)
@@ -522,8 +548,8 @@ class Recovery:
         logger.warning("the index reaches past the end of the log: it is rebuilt from the whole log")
         self._index.destroy(self._checkpoint)
         self._report.records_indexed_again_from = self._files.min_offset
-        for chunk in self._reader.scan(self._files.min_offset, end):
-            self._dispatch(chunk, [self._index])
+        for _ in self._dispatch(self._files.min_offset, end, [self._index]):
+            pass
 
     def _keep_records(self, mapped_file: MappedFile, position: int, last: int) -> None:
         """Copies what is cut off when whole records are in it, whatever they are worth."""

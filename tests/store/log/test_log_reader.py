@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from mqlake.errors import ForeignFormatError
-from mqlake.formats.columns import ScanStop, scan_records
+from mqlake.formats.columns import ScanStop, layout, scan_records
 from mqlake.formats.record import decode_record, encode_blank, encode_message
 from mqlake.message import MessageExt
 from mqlake.store.config import MessageStoreConfig
@@ -19,12 +25,12 @@ from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log import log_reader
 from mqlake.store.log.log_reader import (
     HoleKind,
+    LogChunk,
     LogReader,
     LogWalk,
     end_in_file,
     end_of_records,
     end_of_whole,
-    one_ahead,
     open_log,
     refuse_foreign,
 )
@@ -124,7 +130,7 @@ def test_older_records_behind_the_end_are_stale(root: Path) -> None:
     ]
 
 
-def test_a_range_is_scanned_in_chunks_also_one_ahead(root: Path) -> None:
+def test_a_range_is_scanned_in_chunks(root: Path) -> None:
     _, offsets = walked(root)
     log = open_log(config_of(root))
     try:
@@ -132,11 +138,73 @@ def test_a_range_is_scanned_in_chunks_also_one_ahead(root: Path) -> None:
         first = log.mapped_files[0].file_size
         last = next(offset for offset in offsets if offset > first + 1000)
         for end, count in ((offsets[9], 9), (last, offsets.index(last)), (None, COUNT)):
-            for chunks in (reader.scan(0, end), one_ahead(reader.scan(0, end, chunk_records=7))):
+            for chunks in (reader.scan(0, end), reader.scan(0, end, chunk_records=7)):
                 found = [offset for chunk in chunks for offset in chunk.scan.physical_offset.tolist()]
                 assert found == offsets[:count]
     finally:
         log.close()
+
+
+Scanned = tuple[list[int], int, ScanStop, str]
+
+
+def scanned(chunks: Iterable[LogChunk]) -> Scanned:
+    """Where the records are, where the scan ends, and why."""
+    offsets: list[int] = []
+    chunk = None
+    for chunk in chunks:
+        assert chunk.start <= chunk.end
+        offsets += chunk.scan.physical_offset.tolist()
+    assert chunk is not None
+    return offsets, chunk.end, chunk.scan.stop, chunk.scan.stop_reason
+
+
+FILE_BYTES = 4096
+BODY_START = layout.BODY_START_V4
+
+
+def log_of_images(root: Path, bodies: list[tuple[int, bool]], damaged: int | None) -> MappedFileQueue:
+    """A log of two files; a body is of so many bytes, before a record that says just its place, if there is one."""
+    data = bytearray(2 * FILE_BYTES)
+    at = 0
+    for size, has_image in bodies:
+        body = b"\xda" * size + (plain_record(at + BODY_START + size, b"image") if has_image else b"")
+        whole = plain_record(at, body)
+        left = FILE_BYTES - at % FILE_BYTES
+        if len(whole) + 8 > left:
+            data[at : at + 8] = encode_blank(left)
+            at += left
+            whole = plain_record(at, b"the first of a file")
+        if at >= len(data):
+            break
+        data[at : at + len(whole)] = whole
+        at += len(whole)
+    if damaged is not None:
+        data[damaged] ^= 0xFF
+    return raw_log(root, FILE_BYTES, {0: data[:FILE_BYTES]}, {0: data[FILE_BYTES:]})
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    bodies=st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=1, max_size=60),
+    damaged=st.none() | st.integers(0, 2 * FILE_BYTES - 1),
+    piece=st.integers(1, 2000),
+    end=st.none() | st.integers(1, 2 * FILE_BYTES),
+    check_crc=st.booleans(),
+)
+@example(
+    bodies=[(0, False), (0, True), (50, False)], damaged=None, piece=BODY_START, end=None, check_crc=True
+)
+def test_two_threads_find_what_one_does(
+    bodies: list[tuple[int, bool]], damaged: int | None, piece: int, end: int | None, check_crc: bool
+) -> None:
+    """Wherever the pieces seem to begin."""
+    with TemporaryDirectory() as root, closing(log_of_images(Path(root), bodies, damaged)) as log:
+        reader = LogReader(log, check_crc=check_crc)
+        with patch.object(log_reader, "PIECE_BYTES", piece):
+            found = list(reader.scan_with(lambda chunk: chunk.start, 0, end))
+        assert [start for _, start in found] == [chunk.start for chunk, _ in found]
+        assert scanned(chunk for chunk, _ in found) == scanned(reader.scan(0, end))
 
 
 def test_a_start_in_the_middle(root: Path) -> None:

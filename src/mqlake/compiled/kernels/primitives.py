@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 
+CACHE_LINE = 64
 CRC_MASK = 0x7FFFFFFF
 CRC_SLICES = 16
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
+    CACHE_LINE,
     PROPERTY_SEPARATOR,
     ZERO,
     copy,
@@ -22,6 +23,7 @@ from mqlake.compiled.kernels.primitives import (
     load32,
     load64,
     pointer,
+    prefetch,
     put,
     same_bytes,
     store16,
@@ -52,6 +54,10 @@ from mqlake.message import MessageSysFlag
 BORN_V6 = MessageSysFlag.BORNHOST_V6_FLAG
 STORE_V6 = MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
 PROP_CRC_NAME = np.frombuffer(b"__CRC32#\x01", np.uint8)
+
+FETCHED_AHEAD = 8192
+"""Bytes from a record's beginning on that are fetched before its CRC reads them: the processor does not fetch ahead
+over the end of a page."""
 
 
 @compiled
@@ -180,6 +186,15 @@ def is_topic(number, key):
 
 
 @compiled
+def fetch_ahead(data, fetched, end):
+    """Begins to fetch what is left up to `end`; how far that is."""
+    while fetched < end:
+        prefetch(data, fetched)
+        fetched += CACHE_LINE
+    return fetched
+
+
+@compiled
 def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record):
     """Fills the blocks with the records of buf[start:limit]; (records, topics, end, stop).
 
@@ -192,10 +207,12 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
     capacity = wide.shape[1]
     n = 0
     topics = 0
-    position = start
+    position = fetched = start
     while n < capacity:
         if position == limit:
             return n, topics, position, layout.LIMIT
+        if check_crc:
+            fetched = fetch_ahead(data, max(fetched, position), min(position + FETCHED_AHEAD, limit))
         kind, size, body_length, topic_start, topic_length, properties_length = check(
             data, position, limit, base_offset, check_crc, force_prop_crc
         )

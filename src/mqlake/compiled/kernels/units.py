@@ -6,7 +6,16 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import copy, load32, load64, pointer, prefetch, put, same_bytes
+from mqlake.compiled.kernels.primitives import (
+    CACHE_LINE,
+    copy,
+    load32,
+    load64,
+    pointer,
+    prefetch,
+    put,
+    same_bytes,
+)
 from mqlake.compiled.kernels.records import check
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
@@ -17,8 +26,6 @@ from mqlake.formats.record import (
     QUEUE_OFFSET_POSITION,
     RECORD_SIZE_MIN,
 )
-
-CACHE_LINE = 64
 
 
 @compiled

@@ -19,10 +19,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from mqlake.formats.columns import DispatchColumns, Scan
+from mqlake.formats.columns import DispatchColumns, Int32s, Int64s, Scan
 from mqlake.formats.index import build_key, index_key_hash
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
@@ -45,6 +46,16 @@ def file_time(name: str) -> datetime.datetime | None:
         return datetime.datetime.strptime(name, "%Y%m%d%H%M%S%f") if len(name) == NAME_LENGTH else None
     except ValueError:
         return None
+
+
+class IndexKeys(NamedTuple):
+    """Keys of the records of one scan, in order: the hash of each, and its record's place and time (ms)."""
+
+    key_hash: Int32s
+    physical_offset: Int64s
+    store_timestamp: Int64s
+    last_physical_offset: int
+    """Of the last record, which may have none."""
 
 
 class IndexService:
@@ -154,10 +165,20 @@ class IndexService:
 
         OSError (no room for a new file): what was added stays, dispatching the same again completes it.
         """
-        if len(scan) == 0:
-            return
-        offsets = scan.physical_offset.take(columns.key_record)
-        timestamps = scan.store_timestamp.take(columns.key_record)
+        if len(scan):
+            self.put(self.prepare(scan, columns))
+
+    @staticmethod
+    def prepare(scan: Scan, columns: DispatchColumns) -> IndexKeys:
+        """The keys of a scan that is not empty."""
+        offsets, timestamps = (
+            column.take(columns.key_record) for column in (scan.physical_offset, scan.store_timestamp)
+        )
+        return IndexKeys(columns.key_hash, offsets, timestamps, int(scan.physical_offset[-1]))
+
+    def put(self, prepared: IndexKeys) -> None:
+        """As dispatch()."""
+        hashes, offsets, timestamps, last_offset = prepared
         file = self.files[-1] if self.files else self._file_to_write()
         done_until = file.end_phy_offset
         start = 0
@@ -167,8 +188,8 @@ class IndexService:
                 start += self._entries_of(done_until)
         while start < len(offsets):
             file = self._file_to_write()
-            start += file.put_keys(columns.key_hash[start:], offsets[start:], timestamps[start:])
-        if scan.physical_offset[-1] > file.end_phy_offset:
+            start += file.put_keys(hashes[start:], offsets[start:], timestamps[start:])
+        if last_offset > file.end_phy_offset:
             self._file_to_write()  # RocketMQ looks for room at every record, with keys or without
 
     def _entries_of(self, physical_offset: int) -> int:

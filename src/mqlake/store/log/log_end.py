@@ -313,13 +313,11 @@ def torn_records(chunk: LogChunk, flushed_until: int) -> list[int]:
         (scan.topic_start, scan.topic_length),
         (scan.properties_start, scan.properties_length),
     ):
-        records = np.flatnonzero((lengths > 0) & (scan.store_timestamp >= flushed_until))
-        start, end = starts[records], starts[records] + lengths[records]
-        doubtful = (array[start] == 0) | (array[end - 1] == 0) | (end - start > SECTOR)
-        for record, a, b in zip(
-            *(column[doubtful].tolist() for column in (records, start, end)), strict=True
-        ):
-            if _lacks_sector(array, a, b):
+        ends = starts + lengths
+        doubtful = (array.take(starts, mode="clip") == 0) | (array.take(ends - 1) == 0) | (lengths > SECTOR)
+        doubtful &= (lengths > 0) & (scan.store_timestamp >= flushed_until)
+        for record in np.flatnonzero(doubtful).tolist():
+            if _lacks_sector(array, int(starts[record]), int(ends[record])):
                 found.add(record)
     return sorted(found)
 

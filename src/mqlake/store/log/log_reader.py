@@ -15,24 +15,34 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError
 from mqlake.formats.columns import Scan, ScanRoom, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 
 CHUNK_RECORDS = 8192
 """Few enough that what a pass has read is still in the processor's cache when the next pass over it comes."""
 
+SCANNERS = 2
+PIECE_BYTES = 8 << 20
+"""What one thread scans before it is another one's turn. Its scan and the work on it find it in the cache."""
+PIECES_AHEAD = 4
+NEARBY = 1 << 20
+"""Bytes through which a record is looked for: where there are larger ones, the rest of the file is one piece."""
+
 ZEROS = "zeros where a record should be"
 
 IsKnown = Callable[[Scan, int], bool]
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(slots=True)
@@ -128,14 +138,22 @@ def end_in_file(mapped_file: MappedFile, start: int = 0) -> tuple[int, ScanStop]
     return found
 
 
-def one_ahead(chunks: Iterator[LogChunk]) -> Iterator[LogChunk]:
-    """The same chunks, each scanned by another thread while the caller works on the one before (neither needs the
-    interpreter lock for long)."""
-    with ThreadPoolExecutor(1, "LogScan") as scanner:
-        following = scanner.submit(next, chunks, None)
-        while (chunk := following.result()) is not None:
-            following = scanner.submit(next, chunks, None)
-            yield chunk
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """Positions [start, end) of a file of which [.., limit) is to be scanned."""
+
+    mapped_file: MappedFile
+    start: int
+    end: int
+    limit: int
+
+
+def _seeming_record(mapped_file: MappedFile, start: int, limit: int) -> int:
+    """Position of the first whole record after `start`, -1 without one nearby."""
+    array = mapped_file.array
+    if start >= limit or not array[start : start + OS_PAGE_SIZE].any():
+        return -1
+    return find_record(array, start, min(start + NEARBY, limit), mapped_file.file_from_offset)
 
 
 class HoleKind(enum.Enum):
@@ -230,21 +248,82 @@ class LogReader:
 
         `scan.stop` of the last chunk says why the scan ended. A chunk may hold no records.
         """
+        for mapped_file, position, limit in self._parts(start, end):
+            for chunk in self._chunks(mapped_file, position, limit, chunk_records):
+                yield chunk
+                if chunk.stopped:
+                    return
+
+    def _parts(self, start: int, end: int | None) -> Iterator[tuple[MappedFile, int, int]]:
+        """The files from physical offset `start` up to `end`, and from where to where in each."""
         for mapped_file in self.files.files_from(start):
             base = mapped_file.file_from_offset
             if end is not None and base >= end:
                 return
-            position = max(0, start - base)
             limit = mapped_file.read_position if end is None else min(mapped_file.read_position, end - base)
-            while True:
-                scan = self.scan_file(mapped_file, position, limit, chunk_records)
-                chunk = LogChunk(mapped_file, scan, base + position, base + scan.end)
-                yield chunk
-                if chunk.stopped:
-                    return
-                if scan.stop != ScanStop.MAX_RECORDS:
-                    break
-                position = scan.end
+            yield mapped_file, max(0, start - base), limit
+
+    def _chunks(
+        self, mapped_file: MappedFile, position: int, limit: int, chunk_records: int = CHUNK_RECORDS
+    ) -> Iterator[LogChunk]:
+        """The records of one file from `position` on, up to whatever ends them."""
+        base, stop = mapped_file.file_from_offset, ScanStop.MAX_RECORDS
+        while stop == ScanStop.MAX_RECORDS:
+            scan = self.scan_file(mapped_file, position, limit, chunk_records)
+            yield LogChunk(mapped_file, scan, base + position, base + scan.end)
+            position, stop = scan.end, scan.stop
+
+    # ------------------------------------------------------------------ by two threads
+
+    def scan_with(
+        self, work: Callable[[LogChunk], T], start: int, end: int | None = None
+    ) -> Iterator[tuple[LogChunk, T]]:
+        """As scan(), with what `work` makes of each chunk. Two threads do both, in turn piece by piece:
+
+        ├ PIECE_BYTES ─┼ PIECE_BYTES ─┼──
+        [rec][rec][rec ][rec][rec][rec] ...     a piece begins where a record seems to; it counts only when
+        └── one ───────┘└── other ────┘         the records before it end there
+        """
+        with ThreadPoolExecutor(SCANNERS, "LogScan") as scanners:
+            ahead: deque[tuple[_Piece, Future[list[tuple[LogChunk, T]] | None]]] = deque()
+            try:
+                pieces = self._pieces(start, end)
+                while True:
+                    for piece in itertools.islice(pieces, PIECES_AHEAD - len(ahead)):
+                        ahead.append((piece, scanners.submit(self._scan_piece, piece, work)))
+                    if not ahead:
+                        return
+                    piece, future = ahead.popleft()
+                    found = future.result()
+                    if found is None:
+                        first = piece.mapped_file.file_from_offset + piece.start
+                        yield from ((chunk, work(chunk)) for chunk in self.scan(first, end))
+                        return
+                    yield from found
+                    if found[-1][0].stopped:
+                        return
+            finally:
+                scanners.shutdown(wait=False, cancel_futures=True)
+
+    def _pieces(self, start: int, end: int | None) -> Iterator[_Piece]:
+        for mapped_file, position, limit in self._parts(start, end):
+            while (following := _seeming_record(mapped_file, position + PIECE_BYTES, limit)) >= 0:
+                yield _Piece(mapped_file, position, following, limit)
+                position = following
+            yield _Piece(mapped_file, position, limit, limit)
+
+    def _scan_piece(self, piece: _Piece, work: Callable[[LogChunk], T]) -> list[tuple[LogChunk, T]] | None:
+        """The chunks of the piece; None when its end is not where a record ends."""
+        chunks = self._chunks(piece.mapped_file, piece.start, piece.end)
+        found = [(chunk, work(chunk)) for chunk in chunks]
+        if piece.end < piece.limit:
+            scan = found[-1][0].scan
+            # whether a record is whole may depend on the next one
+            if scan.stop != ScanStop.LIMIT or not len(
+                self.scan_file(piece.mapped_file, int(scan.position[-1]), piece.limit, 1)
+            ):
+                return None
+        return found
 
     def walk(
         self,

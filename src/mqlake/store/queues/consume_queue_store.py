@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,19 @@ FILE_NAME_MAX = 255
 
 def _always_simple(_topic: str) -> str:
     return SIMPLE_CQ
+
+
+class PreparedUnits(NamedTuple):
+    """Units of one scan's records, back to back, and what belongs to each; `runs` as in QueueUnits."""
+
+    units: Units
+    store_time: I64Array
+    queue_offset: I64Array
+    base: I64Array
+    number: npt.NDArray[np.int16]
+    runs: list[list[int]]
+    topics: list[bytes]
+    last_timestamp: int
 
 
 class ConsumeQueueStore:
@@ -218,13 +232,11 @@ class ConsumeQueueStore:
 
         OSError: some queues have theirs, the others have not moved; dispatching the same again completes it.
         """
-        count = len(scan)
-        if count:
+        if len(scan) > FEW:
+            self.put(self.prepare(scan, columns))
+        elif len(scan):
             with self._lock:
-                if count <= FEW:
-                    self._dispatch_few(scan, columns)
-                else:
-                    self._dispatch_many(scan, columns)
+                self._dispatch_few(scan, columns)
             self.logics_msg_timestamp = int(scan._wide[layout.STORE_TIMESTAMP, -1])
 
     def _dispatch_few(self, scan: Scan, columns: DispatchColumns) -> None:
@@ -249,24 +261,44 @@ class ConsumeQueueStore:
             # after the put: a flush between the two would take the queue for flushed, and the checkpoint with it
             self._dirty.add(queue)
 
-    def _dispatch_many(self, scan: Scan, columns: DispatchColumns) -> None:
+    @staticmethod
+    def prepare(scan: Scan, columns: DispatchColumns) -> PreparedUnits:
+        """The units of a scan that is not empty, queue by queue."""
         found, record, runs = units_by_queue(scan, columns, hidden=TRANSACTION_UNDECIDED)
-        units, store_time = found.view(CQ_DTYPE), scan.store_timestamp[record]
-        for topic_id, queue_id, start, end, first_queue_offset, without_batches, physic_end in runs:
-            queue = self._queue_of(scan.topics[topic_id], queue_id)
-            if queue is None or physic_end <= queue.max_physic_offset:
-                continue
-            if isinstance(queue, BatchConsumeQueue):
-                rows = record[start:end]
-                base, number = columns.inner_base[rows], columns.inner_num[rows]
-                queue.put_units(_batch_units(units[start:end], store_time[start:end], base, number))
-            elif without_batches:
-                queue.put_units(first_queue_offset, units[start:end], store_time[start:end])
-            else:  # inner batches in a queue that cannot count them: one unit each, at its own place
-                for one in range(start, end):
-                    queue_offset = int(scan.queue_offset[record[one]])
-                    queue.put_units(queue_offset, units[one : one + 1], store_time[one : one + 1])
-            self._dirty.add(queue)
+        return PreparedUnits(
+            found.view(CQ_DTYPE),
+            scan.store_timestamp.take(record),
+            scan.queue_offset.take(record),
+            columns.inner_base.take(record),
+            columns.inner_num.take(record),
+            runs,
+            scan.topics,
+            int(scan.store_timestamp[-1]),
+        )
+
+    def put(self, prepared: PreparedUnits) -> None:
+        """As dispatch()."""
+        with self._lock:
+            for run in prepared.runs:
+                self._put_run(prepared, run)
+        self.logics_msg_timestamp = prepared.last_timestamp
+
+    def _put_run(self, prepared: PreparedUnits, run: list[int]) -> None:
+        topic_id, queue_id, start, end, first_queue_offset, without_batches, physic_end = run
+        queue = self._queue_of(prepared.topics[topic_id], queue_id)
+        if queue is None or physic_end <= queue.max_physic_offset:
+            return
+        units, store_time = prepared.units[start:end], prepared.store_time[start:end]
+        if isinstance(queue, BatchConsumeQueue):
+            queue.put_units(
+                _batch_units(units, store_time, prepared.base[start:end], prepared.number[start:end])
+            )
+        elif without_batches:
+            queue.put_units(first_queue_offset, units, store_time)
+        else:  # inner batches in a queue that cannot count them: one unit each, at its own place
+            for one, queue_offset in enumerate(prepared.queue_offset[start:end].tolist()):
+                queue.put_units(queue_offset, units[one : one + 1], store_time[one : one + 1])
+        self._dirty.add(queue)
 
     def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:
         """The queue for a record; None for a topic that cannot be the name of a directory."""
