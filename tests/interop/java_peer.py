@@ -133,7 +133,7 @@ def build(version: str = ROCKETMQ_VERSION) -> str:
         source = _source_hash()
         jars = class_path.read_text().split(os.pathsep) if class_path.exists() else []
         made = (stamp, jar, TARGET / ARCHIVE)
-        current = jars and all(map(os.path.exists, [*made, *jars])) and stamp.read_text() == source
+        current = jars and all(map(os.path.exists, map(str, [*made, *jars]))) and stamp.read_text() == source
         if not current:
             stamp.unlink(missing_ok=True)  # a build that fails leaves half of the classes
             _maven()
