@@ -4,7 +4,8 @@
     a test    ─▶ spark-submit ─▶ java … @ARGUMENTS … (an empty file until then)
 
 A driver then starts with about half the CPU time. Both files stay in the environment, so the next run has them at
-once. A JVM that cannot use the archive, because its class path or version differs, ignores it.
+once. A JVM that cannot use the archive, because its class path or version differs, ignores it. All drivers get QUICK,
+as a session with short=True does: the full compiler and the parallel collector double what a few queries take.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ ARCHIVE = Path(sys.prefix) / f"spark-{version('pyspark')}.jsa"
 ARGUMENTS = Path(sys.prefix) / "spark-classes.args"
 VARIABLE = "SPARK_SUBMIT_OPTS"
 """Spark's own; it counts for drivers, and not for the launcher's JVM, whose class path is another."""
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+"""For JVMs that live a minute or less; session_helper's QUICK_JAVA, whose import takes a second."""
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -26,7 +29,9 @@ def use() -> None:
     """For this process and all that it starts."""
     if not ARGUMENTS.exists():
         ARGUMENTS.touch()
-    os.environ.setdefault(VARIABLE, f"@{ARGUMENTS}")
+    os.environ.setdefault(VARIABLE, f"@{ARGUMENTS} {QUICK}")
+    for of_another in ("SPARK_LAUNCHER_OPTS", "MAVEN_OPTS"):
+        os.environ.setdefault(of_another, QUICK)
 
 
 def start_archiving() -> subprocess.Popen[bytes] | None:
@@ -46,11 +51,11 @@ def start_archiving() -> subprocess.Popen[bytes] | None:
 def _archive() -> None:
     import tempfile
 
-    from mqlake.spark.session_helper import QUICK_JAVA, session
+    from mqlake.spark.session_helper import session
 
     new = ARCHIVE.with_suffix(f".{os.getpid()}")
     with tempfile.TemporaryDirectory() as directory:
-        java = f"{QUICK_JAVA} -Djava.io.tmpdir={directory} -XX:ArchiveClassesAtExit={new} {QUIET}"
+        java = f"{QUICK} -Djava.io.tmpdir={directory} -XX:ArchiveClassesAtExit={new} {QUIET}"
         spark = session(master="local[2]", config={"spark.driver.extraJavaOptions": java})
         rows = spark.range(1000).selectExpr("id % 7 AS k", "CAST(id AS STRING) AS s")
         rows.groupBy("k").count().write.parquet(f"{directory}/table")
