@@ -204,7 +204,6 @@ class ConfigAdmin:
     def export_rocksdb_config_to_json(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """355 EXPORT_ROCKSDB_CONFIG_TO_JSON."""
         return RemotingCommand.create_response(remark="the config files are JSON already")
 
     def remove_cold_data_flow_ctr(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -214,13 +213,11 @@ class ConfigAdmin:
     def get_cold_data_flow_ctr_info(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """2003 GET_COLD_DATA_FLOW_CTR_INFO."""
         return RemotingCommand.create_response(body=NO_COLD_DATA_FLOW_CTR)
 
     # --- figures
 
     def get_broker_runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """28 GET_BROKER_RUNTIME_INFO."""
         return RemotingCommand.create_response(body=KVTable(table=self.runtime_info()).to_json())
 
     def runtime_info(self) -> dict[str, str]:

@@ -59,7 +59,6 @@ class ConsumeAdmin:
     # --- progress
 
     async def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """208 GET_CONSUME_STATS."""
         header = request.decode_header(headers.GetConsumeStatsRequestHeader)
         group = header.consumer_group
         stats = bodies.ConsumeStats()
@@ -132,7 +131,6 @@ class ConsumeAdmin:
         return RemotingCommand.create_response(body=answer.to_json())
 
     def query_consume_time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """303 QUERY_CONSUME_TIME_SPAN."""
         header = request.decode_header(headers.QueryConsumeTimeSpanRequestHeader)
         broker, topic = self._broker, header.topic
         config = broker.topic_config_manager.existing_topic(topic)
@@ -172,7 +170,6 @@ class ConsumeAdmin:
         return RemotingCommand.create_response(body=bodies.GroupList(group_list=groups).to_json())
 
     def query_topics_by_consumer(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """343 QUERY_TOPICS_BY_CONSUMER."""
         group = request.decode_header(headers.QueryTopicsByConsumerRequestHeader).group
         topics = self._broker.consumer_offset_manager.which_topic_by_consumer(group)
         body = TopicList(topic_list=topics, broker_addr=self._broker.broker_addr)
@@ -181,7 +178,6 @@ class ConsumeAdmin:
     def query_subscription_by_consumer(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """345 QUERY_SUBSCRIPTION_BY_CONSUMER."""
         header = request.decode_header(headers.QuerySubscriptionByConsumerRequestHeader)
         subscription = self._broker.consumer_manager.find_subscription_data(header.group, header.topic or "")
         body = bodies.QuerySubscriptionResponseBody(
@@ -194,7 +190,6 @@ class ConsumeAdmin:
     def get_consumer_connection_list(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """203 GET_CONSUMER_CONNECTION_LIST."""
         group = request.decode_header(headers.GetConsumerConnectionListRequestHeader).consumer_group
         info = self._broker.consumer_manager.get_consumer_group_info(group)
         if info is None:
@@ -211,7 +206,6 @@ class ConsumeAdmin:
     def get_producer_connection_list(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """204 GET_PRODUCER_CONNECTION_LIST."""
         group = request.decode_header(headers.GetProducerConnectionListRequestHeader).producer_group
         channels = self._broker.producer_manager.group_channel_table.get(group)
         if channels is None:
@@ -220,7 +214,6 @@ class ConsumeAdmin:
         return RemotingCommand.create_response(body=body.to_json())
 
     def get_all_producer_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """328 GET_ALL_PRODUCER_INFO."""
         table = self._broker.producer_manager.get_producer_table()
         return RemotingCommand.create_response(body=table.to_json())
 
@@ -292,7 +285,6 @@ class ConsumeAdmin:
         return passed_on
 
     async def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
         header = request.decode_header(headers.GetConsumerStatusRequestHeader)
         return await self._broker_to_client.get_consume_status(header.topic, header.group, header.client_addr)
 

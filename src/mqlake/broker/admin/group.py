@@ -45,7 +45,6 @@ class GroupAdmin:
     def update_and_create_subscription_group(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         return self._update([SubscriptionGroupConfig.from_json(request.body_bytes())], connection)
 
     def update_and_create_subscription_group_list(
@@ -66,7 +65,6 @@ class GroupAdmin:
         return RemotingCommand.create_response()
 
     def get_all_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         content = self._broker.subscription_group_manager.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 

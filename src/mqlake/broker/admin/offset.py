@@ -73,7 +73,6 @@ class OffsetAdmin:
     # --- queues
 
     def search_offset_by_timestamp(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """29 SEARCH_OFFSET_BY_TIMESTAMP."""
         header = request.decode_header(SearchOffsetRequestHeader)
         try:
             boundary = BoundaryType[(header.boundary_type or "LOWER").upper()]
@@ -88,20 +87,17 @@ class OffsetAdmin:
         return RemotingCommand.create_response(header=SearchOffsetResponseHeader(offset=offset))
 
     def get_max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """30 GET_MAX_OFFSET."""
         header = request.decode_header(GetMaxOffsetRequestHeader)
         offset = self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
         return RemotingCommand.create_response(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """31 GET_MIN_OFFSET."""
         header = request.decode_header(GetMinOffsetRequestHeader)
         # a queue without messages begins at 0: clients go there
         offset = max(self._broker.store.min_offset_in_queue(header.topic, header.queue_id), 0)
         return RemotingCommand.create_response(header=GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_msg_storetime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """32 GET_EARLIEST_MSG_STORETIME."""
         header = request.decode_header(GetEarliestMsgStoretimeRequestHeader)
         timestamp = self._broker.store.earliest_message_time(header.topic, header.queue_id)
         return RemotingCommand.create_response(

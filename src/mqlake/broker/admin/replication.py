@@ -30,7 +30,6 @@ class ReplicationAdmin:
         table.register(code.RESET_MASTER_FLUSH_OFFSET, self.reset_master_flush_offset)
 
     def get_broker_ha_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """907 GET_BROKER_HA_STATUS."""
         return RemotingCommand.create_response(body=self._replication.runtime_info().to_json())
 
     def exchange_broker_ha_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -48,7 +48,6 @@ class StoreAdmin:
         table.register(code.POP_ROLLBACK, self.export_pop_records)
 
     def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """321 QUERY_CONSUME_QUEUE."""
         header = request.decode_header(QueryConsumeQueueRequestHeader)
         broker, topic = self._broker, header.topic or ""
         queue = broker.store.consume_queues.get(topic, header.queue_id)
@@ -77,7 +76,6 @@ class StoreAdmin:
     def check_rocksdb_cq_write_progress(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS."""
         result = CheckRocksdbCqWriteResult(
             check_result="this broker writes no consume queues to RocksDB",
             check_status=CheckRocksdbCqWriteResult.CHECK_ERROR,
@@ -85,7 +83,6 @@ class StoreAdmin:
         return RemotingCommand.create_response(body=result.to_json())
 
     def view_broker_stats_data(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """315 VIEW_BROKER_STATS_DATA."""
         header = request.decode_header(ViewBrokerStatsDataRequestHeader)
         item = self._broker.broker_stats_manager.item(header.stats_name, header.stats_key)
         if item is None:

@@ -186,7 +186,6 @@ class TopicAdmin:
         return RemotingCommand.create_response(body=await asyncio.to_thread(wrapper.to_json))
 
     def get_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """351 GET_TOPIC_CONFIG."""
         topic = request.decode_header(GetTopicConfigRequestHeader).topic
         config = self._broker.topic_config_manager.select_topic_config(topic)
         if config is None:
@@ -194,7 +193,6 @@ class TopicAdmin:
         return RemotingCommand.create_response(body=config.to_json())
 
     async def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """202 GET_TOPIC_STATS_INFO."""
         broker = self._broker
         topic = request.decode_header(GetTopicStatsInfoRequestHeader).topic
         config = broker.topic_config_manager.existing_topic(topic)
@@ -221,7 +219,6 @@ class TopicAdmin:
     def get_system_topic_list_from_broker(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         topics = set(SYSTEM_TOPICS) | self._broker.topic_config_manager.system_topics
         return RemotingCommand.create_response(body=TopicList(topic_list=topics).to_json())
 

@@ -49,7 +49,6 @@ class AckMessageProcessor:
     def ack_message(
         self, connection: Connection | None, request: RemotingCommand
     ) -> Answer | Awaitable[Answer]:
-        """200051 ACK_MESSAGE."""
         header = request.decode_header(AckMessageRequestHeader)
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
         self._refuse_on_slave()

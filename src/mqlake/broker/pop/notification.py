@@ -26,7 +26,6 @@ class NotificationProcessor:
     def notification(
         self, connection: Connection | None, request: RemotingCommand
     ) -> Answer | Awaitable[Answer]:
-        """200054 NOTIFICATION."""
         header = request.decode_header(NotificationRequestHeader)
         self._check(header)
         state = self._state

@@ -153,7 +153,6 @@ class PopMessageProcessor:
     def pop_message(
         self, connection: Connection | None, request: RemotingCommand
     ) -> Answer | Awaitable[Answer]:
-        """200050 POP_MESSAGE."""
         header = request.decode_header(PopMessageRequestHeader)
         now = self._broker.clock_ms()
         if header.born_time == 0:

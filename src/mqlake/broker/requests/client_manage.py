@@ -66,7 +66,6 @@ class ClientManageProcessor:
     def heart_beat(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
-        """34 HEART_BEAT."""
         body = request.body_bytes()
         if len(body) > BODY_AT_ONCE:
             return self._heart_beat_in_turns(connection, request, body)
@@ -162,7 +161,6 @@ class ClientManageProcessor:
         return known_fingerprint is not None and known_fingerprint != heartbeat.heartbeat_fingerprint
 
     def unregister_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """35 UNREGISTER_CLIENT."""
         broker = self._broker
         header = request.decode_header(UnregisterClientRequestHeader)
         if header.producer_group is not None:

@@ -39,7 +39,6 @@ class ConsumerManageProcessor:
         table.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock_batch_mq)
 
     def get_consumer_list_by_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """38 GET_CONSUMER_LIST_BY_GROUP."""
         group = request.decode_header(GetConsumerListByGroupRequestHeader).consumer_group
         info = self._broker.consumer_manager.get_consumer_group_info(group)
         if info is None:
@@ -122,7 +121,6 @@ class ConsumerManageProcessor:
         return RemotingCommand.create_response(body=LockBatchResponseBody(lock_ok_mq_set=locked).to_json())
 
     def unlock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """42 UNLOCK_BATCH_MQ."""
         body = _lock_batch(request)
         self._broker.rebalance_lock_manager.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return RemotingCommand.create_response()

@@ -32,7 +32,6 @@ class QueryMessageProcessor:
         table.register(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message_by_id)
 
     def query_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """12 QUERY_MESSAGE."""
         header = request.decode_header(QueryMessageRequestHeader)
         max_num = header.max_num
         if request.ext_fields.get(UNIQUE_MSG_QUERY_FLAG) == "true":

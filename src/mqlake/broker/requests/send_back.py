@@ -51,7 +51,6 @@ class ConsumerSendMsgBackProcessor:
     async def consumer_send_msg_back(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """36 CONSUMER_SEND_MSG_BACK."""
         broker = self._broker
         header = request.decode_header(ConsumerSendMsgBackRequestHeader)
         group_config = broker.subscription_group_manager.existing_group(header.group)

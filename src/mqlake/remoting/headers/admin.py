@@ -33,15 +33,11 @@ class DeleteTopicRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetTopicConfigRequestHeader(TopicRequestHeader):
-    """351 GET_TOPIC_CONFIG."""
-
     topic: str
 
 
 @dataclass(slots=True, kw_only=True)
 class GetTopicStatsInfoRequestHeader(TopicRequestHeader):
-    """202 GET_TOPIC_STATS_INFO."""
-
     topic: str
 
 
@@ -84,15 +80,11 @@ class GetBrokerConfigResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetSubscriptionGroupConfigRequestHeader(RpcRequestHeader):
-    """352 GET_SUBSCRIPTIONGROUP_CONFIG."""
-
     group: str
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
-    """207 DELETE_SUBSCRIPTIONGROUP."""
-
     group_name: str
     clean_offset: bool = False
 
@@ -108,8 +100,6 @@ class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetConsumeStatsRequestHeader(TopicRequestHeader):
-    """208 GET_CONSUME_STATS."""
-
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
@@ -124,15 +114,11 @@ class GetConsumeStatsInBrokerHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetConsumerConnectionListRequestHeader(RpcRequestHeader):
-    """203 GET_CONSUMER_CONNECTION_LIST."""
-
     consumer_group: str
 
 
 @dataclass(slots=True, kw_only=True)
 class GetProducerConnectionListRequestHeader(RpcRequestHeader):
-    """204 GET_PRODUCER_CONNECTION_LIST."""
-
     producer_group: str
 
 
@@ -164,8 +150,6 @@ class GetConsumerStatusRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class CloneGroupOffsetRequestHeader(RpcRequestHeader):
-    """314 CLONE_GROUP_OFFSET."""
-
     src_group: str
     dest_group: str
     topic: str | None = None
@@ -174,38 +158,28 @@ class CloneGroupOffsetRequestHeader(RpcRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class QueryTopicConsumeByWhoRequestHeader(TopicRequestHeader):
-    """300 QUERY_TOPIC_CONSUME_BY_WHO."""
-
     topic: str
 
 
 @dataclass(slots=True, kw_only=True)
 class QueryTopicsByConsumerRequestHeader(RpcRequestHeader):
-    """343 QUERY_TOPICS_BY_CONSUMER."""
-
     group: str
 
 
 @dataclass(slots=True, kw_only=True)
 class QuerySubscriptionByConsumerRequestHeader(TopicRequestHeader):
-    """345 QUERY_SUBSCRIPTION_BY_CONSUMER."""
-
     group: str
     topic: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class QueryConsumeTimeSpanRequestHeader(TopicRequestHeader):
-    """303 QUERY_CONSUME_TIME_SPAN."""
-
     topic: str
     group: str
 
 
 @dataclass(slots=True, kw_only=True)
 class QueryConsumeQueueRequestHeader(TopicRequestHeader):
-    """321 QUERY_CONSUME_QUEUE."""
-
     topic: str | None = None
     queue_id: int = 0
     index: Long = 0
@@ -215,8 +189,6 @@ class QueryConsumeQueueRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class QueryCorrectionOffsetHeader(TopicRequestHeader):
-    """308 QUERY_CORRECTION_OFFSET."""
-
     filter_groups: str | None = None
     compare_group: str
     topic: str
@@ -224,8 +196,6 @@ class QueryCorrectionOffsetHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class ViewBrokerStatsDataRequestHeader(CommandHeader):
-    """315 VIEW_BROKER_STATS_DATA."""
-
     stats_name: str
     stats_key: str
 
@@ -248,8 +218,6 @@ class ExchangeHAInfoResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
-    """905 NOTIFY_MIN_BROKER_ID_CHANGE."""
-
     min_broker_id: Long | None = None
     broker_name: str | None = None
     min_broker_addr: str | None = None
@@ -259,6 +227,4 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class ResetMasterFlushOffsetHeader(CommandHeader):
-    """908 RESET_MASTER_FLUSH_OFFSET."""
-
     master_flush_offset: Long

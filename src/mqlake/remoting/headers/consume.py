@@ -10,8 +10,6 @@ from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
 
 @dataclass(slots=True, kw_only=True)
 class PullMessageRequestHeader(TopicRequestHeader):
-    """11 PULL_MESSAGE."""
-
     consumer_group: str
     topic: str
     queue_id: int
@@ -42,8 +40,6 @@ class PullMessageResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class QueryConsumerOffsetRequestHeader(TopicRequestHeader):
-    """14 QUERY_CONSUMER_OFFSET."""
-
     consumer_group: str
     topic: str
     queue_id: int
@@ -57,8 +53,6 @@ class QueryConsumerOffsetResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class UpdateConsumerOffsetRequestHeader(TopicRequestHeader):
-    """15 UPDATE_CONSUMER_OFFSET."""
-
     consumer_group: str
     topic: str
     queue_id: int
@@ -82,8 +76,6 @@ class SearchOffsetResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetMaxOffsetRequestHeader(TopicRequestHeader):
-    """30 GET_MAX_OFFSET."""
-
     topic: str
     queue_id: int
     committed: bool = True
@@ -96,8 +88,6 @@ class GetMaxOffsetResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetMinOffsetRequestHeader(TopicRequestHeader):
-    """31 GET_MIN_OFFSET."""
-
     topic: str
     queue_id: int
 
@@ -109,8 +99,6 @@ class GetMinOffsetResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetEarliestMsgStoretimeRequestHeader(TopicRequestHeader):
-    """32 GET_EARLIEST_MSG_STORETIME."""
-
     topic: str
     queue_id: int
 
@@ -122,8 +110,6 @@ class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class UnregisterClientRequestHeader(RpcRequestHeader):
-    """35 UNREGISTER_CLIENT."""
-
     client_id: str = field(metadata={"name": "clientID"})
     producer_group: str | None = None
     consumer_group: str | None = None
@@ -131,22 +117,16 @@ class UnregisterClientRequestHeader(RpcRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetConsumerListByGroupRequestHeader(RpcRequestHeader):
-    """38 GET_CONSUMER_LIST_BY_GROUP."""
-
     consumer_group: str
 
 
 @dataclass(slots=True, kw_only=True)
 class NotifyConsumerIdsChangedRequestHeader(RpcRequestHeader):
-    """40 NOTIFY_CONSUMER_IDS_CHANGED."""
-
     consumer_group: str
 
 
 @dataclass(slots=True, kw_only=True)
 class QueryMessageRequestHeader(TopicRequestHeader):
-    """12 QUERY_MESSAGE."""
-
     topic: str
     key: str
     max_num: int
@@ -170,8 +150,6 @@ class ViewMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
-    """307 GET_CONSUMER_RUNNING_INFO."""
-
     consumer_group: str
     client_id: str
     jstack_enable: bool = False
@@ -192,8 +170,6 @@ class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class PopMessageRequestHeader(TopicRequestHeader):
-    """200050 POP_MESSAGE."""
-
     consumer_group: str
     topic: str
     queue_id: int
@@ -221,8 +197,6 @@ class PopMessageResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class AckMessageRequestHeader(TopicRequestHeader):
-    """200051 ACK_MESSAGE."""
-
     consumer_group: str
     topic: str
     queue_id: int
@@ -256,8 +230,6 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class PeekMessageRequestHeader(TopicRequestHeader):
-    """200052 PEEK_MESSAGE."""
-
     topic: str
     queue_id: int
     max_msg_nums: int
@@ -266,8 +238,6 @@ class PeekMessageRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class NotificationRequestHeader(TopicRequestHeader):
-    """200054 NOTIFICATION."""
-
     consumer_group: str
     topic: str
     queue_id: int
@@ -287,8 +257,6 @@ class NotificationResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class PollingInfoRequestHeader(TopicRequestHeader):
-    """200055 POLLING_INFO."""
-
     consumer_group: str
     topic: str
     queue_id: int

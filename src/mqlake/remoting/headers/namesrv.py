@@ -10,8 +10,6 @@ from mqlake.remoting.headers.common import TopicRequestHeader
 
 @dataclass(slots=True, kw_only=True)
 class RegisterBrokerRequestHeader(CommandHeader):
-    """103 REGISTER_BROKER."""
-
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -31,8 +29,6 @@ class RegisterBrokerResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class UnRegisterBrokerRequestHeader(CommandHeader):
-    """104 UNREGISTER_BROKER."""
-
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -41,8 +37,6 @@ class UnRegisterBrokerRequestHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class QueryDataVersionRequestHeader(CommandHeader):
-    """322 QUERY_DATA_VERSION."""
-
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -56,8 +50,6 @@ class QueryDataVersionResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerHeartbeatRequestHeader(CommandHeader):
-    """904 BROKER_HEARTBEAT."""
-
     cluster_name: str
     broker_addr: str
     broker_name: str
@@ -71,8 +63,6 @@ class BrokerHeartbeatRequestHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetBrokerMemberGroupRequestHeader(CommandHeader):
-    """901 GET_BROKER_MEMBER_GROUP."""
-
     cluster_name: str
     broker_name: str
 
@@ -87,8 +77,6 @@ class GetRouteInfoRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetTopicsByClusterRequestHeader(CommandHeader):
-    """224 GET_TOPICS_BY_CLUSTER."""
-
     cluster: str
 
 
@@ -109,8 +97,6 @@ class RegisterTopicRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class PutKVConfigRequestHeader(CommandHeader):
-    """100 PUT_KV_CONFIG."""
-
     namespace: str
     key: str
     value: str
@@ -118,8 +104,6 @@ class PutKVConfigRequestHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class GetKVConfigRequestHeader(CommandHeader):
-    """101 GET_KV_CONFIG."""
-
     namespace: str
     key: str
 
@@ -131,23 +115,17 @@ class GetKVConfigResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class DeleteKVConfigRequestHeader(CommandHeader):
-    """102 DELETE_KV_CONFIG."""
-
     namespace: str
     key: str
 
 
 @dataclass(slots=True, kw_only=True)
 class GetKVListByNamespaceRequestHeader(CommandHeader):
-    """219 GET_KVLIST_BY_NAMESPACE."""
-
     namespace: str
 
 
 @dataclass(slots=True, kw_only=True)
 class WipeWritePermOfBrokerRequestHeader(CommandHeader):
-    """205 WIPE_WRITE_PERM_OF_BROKER."""
-
     broker_name: str
 
 
@@ -158,8 +136,6 @@ class WipeWritePermOfBrokerResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class AddWritePermOfBrokerRequestHeader(CommandHeader):
-    """327 ADD_WRITE_PERM_OF_BROKER."""
-
     broker_name: str
 
 

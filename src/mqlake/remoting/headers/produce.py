@@ -10,8 +10,6 @@ from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
 
 @dataclass(slots=True, kw_only=True)
 class SendMessageRequestHeader(TopicRequestHeader):
-    """10 SEND_MESSAGE."""
-
     producer_group: str
     topic: str
     default_topic: str
@@ -59,8 +57,6 @@ class SendMessageResponseHeader(CommandHeader):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
-    """36 CONSUMER_SEND_MSG_BACK."""
-
     offset: Long
     group: str
     delay_level: int
@@ -72,8 +68,6 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class EndTransactionRequestHeader(RpcRequestHeader):
-    """37 END_TRANSACTION."""
-
     topic: str | None = None
     producer_group: str
     tran_state_table_offset: Long
@@ -86,8 +80,6 @@ class EndTransactionRequestHeader(RpcRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class RecallMessageRequestHeader(TopicRequestHeader):
-    """370 RECALL_MESSAGE."""
-
     producer_group: str | None = None
     topic: str
     recall_handle: str
@@ -120,8 +112,6 @@ class ReplyMessageRequestHeader(TopicRequestHeader):
 
 @dataclass(slots=True, kw_only=True)
 class CheckTransactionStateRequestHeader(RpcRequestHeader):
-    """39 CHECK_TRANSACTION_STATE."""
-
     topic: str | None = None
     tran_state_table_offset: Long
     commit_log_offset: Long
