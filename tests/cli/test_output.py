@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqlake.cli.output import print_table
+from mqlake.cli.output import note_where_it_listens, print_table
 from tests.cli.terminal import on_a_terminal
 
 REPORTS = """
@@ -41,3 +41,14 @@ def test_numbers_are_aligned_to_the_right(capsys: pytest.CaptureFixture[str]) ->
         "a          1      0.50",
         "long  12,345  1,234.57",
     ]
+
+
+@pytest.mark.parametrize(
+    ("host", "guarded", "warns"),
+    [("0.0.0.0", False, True), ("::", False, True), ("0.0.0.0", True, False), ("127.0.0.1", False, False)],
+)
+def test_a_server_that_is_open_to_all_says_so(
+    capsys: pytest.CaptureFixture[str], host: str, guarded: bool, warns: bool
+) -> None:
+    note_where_it_listens(host, guarded=guarded)
+    assert ("open to anyone" in capsys.readouterr().err) is warns

@@ -128,7 +128,7 @@ BROKER_KEYS: dict[str, UnusedKey] = table(
         popConsumerKVServiceEnable=False,
     ),
     harmless(
-        "Slaves, controllers and broker containers are not there yet.",
+        "Controllers, broker containers and slaves that act as masters are not there yet.",
         sendHeartbeatTimeoutMillis=1000,
         brokerHeartbeatInterval=1000,
         brokerNotActiveTimeoutMillis=10000,

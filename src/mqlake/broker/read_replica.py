@@ -166,8 +166,8 @@ def _runs(pid: int) -> bool:
 
 
 class ReadReplica:
-    """One replica, from start() to stop(). `first_offset`: where an empty log begins; `bandwidth`: bytes a second, 0
-    without limit."""
+    """One replica, from start() to stop(). `from_now`: an empty log begins with the master's newest file; `bandwidth`:
+    bytes a second, 0 without limit."""
 
     def __init__(
         self,

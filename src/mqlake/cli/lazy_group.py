@@ -60,7 +60,6 @@ class LazyGroup(click.Group):
         ]
 
     def names_to_suggest(self, ctx: click.Context) -> list[str]:
-        """Names to suggest for an unknown one."""
         return self.list_commands(ctx)
 
     def resolve_command(

@@ -58,7 +58,7 @@ async def _serve(config: NamesrvConfig, as_json: bool) -> None:
         else:
             click.echo(f"name server listens on {listens}")
             click.echo(f"set on brokers and clients  namesrvAddr={address}")
-        note_where_it_listens(config.bind_address)
+        note_where_it_listens(config.bind_address, guarded=config.auth.authentication_enabled)
         await stop.wait()
     finally:
         await controller.stop()

@@ -53,9 +53,9 @@ def note(text: str) -> None:
         click.echo(text, err=True)
 
 
-def note_where_it_listens(host: str) -> None:
-    """Warns if a server is open to other machines; there is no access control yet."""
-    if is_every_address(host):
+def note_where_it_listens(host: str, *, guarded: bool = False) -> None:
+    """Warns if a server is open to other machines; `guarded`: it has access control."""
+    if is_every_address(host) and not guarded:
         note(
             "listening on every address of this machine, open to anyone who can reach it; "
             "--host 127.0.0.1 keeps others out"

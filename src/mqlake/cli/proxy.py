@@ -97,7 +97,7 @@ async def _serve(
         else:
             click.echo(f"gRPC         {address}")
             click.echo(f"in front of  {where.namesrv_addr}")
-        note_where_it_listens(host)
+        note_where_it_listens(host, guarded=auth is not None)
         await stop.wait()
     finally:
         await server.stop()

@@ -29,8 +29,6 @@ Context = TypeVar("Context")
 
 @dataclass(slots=True, kw_only=True)
 class SendMessageContext:
-    """One try to send."""
-
     producer_group: str
     message: Message
     """Of a batch the message that holds it."""

@@ -103,7 +103,6 @@ def _text(value: object) -> str:
 
 
 def encode_trace(trace: Trace) -> str:
-    """One trace, with its end."""
     fields = [type(trace).__name__, *(_text(getattr(trace, name)) for name in trace.__slots__)]
     return CONTENT_SPLITOR.join(fields) + FIELD_SPLITOR
 

@@ -60,8 +60,6 @@ class TelemetryStream:
 
 
 class Client:
-    """One client id."""
-
     def __init__(self, backend: Backend, context: RequestContext) -> None:
         self.client_id = context.client_id
         self.language = context.language

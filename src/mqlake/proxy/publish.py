@@ -371,7 +371,6 @@ def zlib_of_gzip(body: bytes) -> bytes:
 
 
 def stored_properties(context: RequestContext, message: Message, topic: str) -> dict[str, str]:
-    """The properties of the record."""
     system = message.system_properties
     properties = dict(message.user_properties)
     if system.tag:

@@ -77,8 +77,6 @@ Guard = Callable[["Connection", RemotingCommand], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one connection."""
-
     idle_s: float = 120.0
     """Seconds without a byte in either direction after which it is closed; 0: never."""
     write_high_water: int = 1 << 20

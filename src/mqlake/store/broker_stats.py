@@ -139,8 +139,6 @@ class _Row:
 
 
 class StatsItem:
-    """One counter."""
-
     __slots__ = ("day", "hour", "minute", "times", "value")
 
     def __init__(self, now_ms: int) -> None:
@@ -226,7 +224,6 @@ class BrokerStatsManager:
         return self._table.get(name, {}).get(key)
 
     def keys(self, name: str) -> list[str]:
-        """The keys with a counter `name`."""
         return sorted(self._table[name])
 
     def tps_topic_put_nums(self, topic: str) -> float:
@@ -251,11 +248,9 @@ class BrokerStatsManager:
                     items.pop(key, None)
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Forgets the counters with `topic` in their keys."""
         self._forget("topic", topic)
 
     def on_group_deleted(self, group: str) -> None:
-        """Forgets the counters with `group` in their keys."""
         self._forget("group", group)
 
     def _forget(self, part: str, value: str) -> None:

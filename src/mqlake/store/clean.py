@@ -101,7 +101,6 @@ def judge_disk(thresholds: DiskThresholds, *used: float | None) -> DiskVerdict:
 
 
 def is_time_to_delete(hours: frozenset[int], now_ms: int) -> bool:
-    """True if the local hour at `now_ms` is one of `hours`."""
     return time.localtime(now_ms / 1000).tm_hour in hours
 
 

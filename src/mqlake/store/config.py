@@ -98,7 +98,7 @@ class MessageStoreConfig(Settings):
     )
     broker_role: BrokerRole = setting(
         BrokerRole.ASYNC_MASTER,
-        "SLAVE refuses puts. SYNC_MASTER is refused: there are no replicas to wait for.",
+        "SYNC_MASTER acknowledges a message when inSyncReplicas brokers have it; SLAVE refuses puts.",
     )
     flush_interval_commit_log: int = setting(
         500, "Time between two flushes under ASYNC_FLUSH.", unit="ms", low=1

@@ -61,8 +61,6 @@ _TYPES_OF_SYSTEM_TOPICS = {SCHEDULE_TOPIC: "delay", TRANS_HALF_TOPIC: "transacti
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of the figures."""
-
     broker: Broker
     servers: tuple[RemotingServer, ...]
     pull_request_hold_service: PullRequestHoldService

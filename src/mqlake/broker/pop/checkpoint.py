@@ -147,7 +147,6 @@ class Acknowledgement(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def _text(name: str) -> str:
-    """A name as JSON."""
     return orjson.dumps(name).decode()
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mqlake.broker.pop.order_journal import OrderJournal
@@ -33,7 +33,6 @@ MESSAGES_MAX = 64
 _BITS = (1 << MESSAGES_MAX) - 1
 
 
-@dataclass(slots=True, kw_only=True)
 class OrderInfo(JsonBody):
     """What was handed out of one queue."""
 
@@ -76,7 +75,6 @@ class OrderInfo(JsonBody):
         return offsets[-1] + 1
 
 
-@dataclass(slots=True, kw_only=True)
 class OrderInfoWrapper(JsonBody):
     """`T@G` → queue id → what was handed out."""
 

@@ -18,6 +18,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX, normal_topic
@@ -44,25 +45,16 @@ class Wait(Enum):
     OVER = "over"
 
 
+@dataclass(slots=True, eq=False)
 class Waiter:
     """One request that waits until `deadline_ms`. `execute(is_over)` answers it, or enters it again."""
 
-    __slots__ = ("answer", "connection", "deadline_ms", "execute", "is_waiting", "key")
-
-    def __init__(
-        self,
-        connection: Connection | None,
-        key: Key,
-        deadline_ms: int,
-        answer: asyncio.Future[Answer],
-        execute: Callable[[Waiter, bool], None],
-    ) -> None:
-        self.connection = connection
-        self.key = key
-        self.deadline_ms = deadline_ms
-        self.answer = answer
-        self.execute = execute
-        self.is_waiting = False
+    connection: Connection | None
+    key: Key
+    deadline_ms: int
+    answer: asyncio.Future[Answer]
+    execute: Callable[[Waiter, bool], None]
+    is_waiting: bool = False
 
     def __lt__(self, other: Waiter) -> bool:
         return self.deadline_ms < other.deadline_ms
@@ -214,7 +206,6 @@ class PopLongPollingService:
             self.wake((topic, group, ANY_QUEUE if ANY_QUEUE in queue_ids else next(iter(queue_ids))))
 
     def wake(self, key: Key) -> None:
-        """Wakes one waiter of a key."""
         waiting = self._waiting.get(key)
         while waiting:
             if self._furthest_first:

@@ -19,6 +19,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
 
 from mqlake.base.clock import now_ms
 from mqlake.broker.filter import TAG, is_tag_type
@@ -77,55 +78,29 @@ _PASSED = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Pop:
     """One POP_MESSAGE while it is executed."""
 
-    __slots__ = (
-        "buffers",
-        "cold",
-        "count",
-        "handed_out",
-        "header",
-        "initialized",
-        "message_filter",
-        "msg_infos",
-        "order_infos",
-        "pop_time",
-        "rest",
-        "revive_queue_id",
-        "start_infos",
-        "stored_later",
-        "topic_config",
-        "waits",
-    )
-
-    def __init__(
-        self,
-        header: PopMessageRequestHeader,
-        topic_config: TopicConfig,
-        message_filter: MessageFilter | None,
-        pop_time: int,
-        revive_queue_id: int,
-    ) -> None:
-        self.header = header
-        self.topic_config = topic_config
-        self.message_filter = message_filter
-        self.pop_time = pop_time
-        self.revive_queue_id = revive_queue_id
-        self.buffers: list[Buffer] = []
-        self.count = 0
-        self.rest = 0
-        self.handed_out: list[tuple[PopQueue, GetMessageResult]] = []
-        """What hooks are told, if there are any."""
-        self.start_infos: list[str] = []
-        self.msg_infos: list[str] = []
-        self.order_infos: list[str] = []
-        self.cold: list[PopQueue] = []
-        """Queues whose next messages have to be read from the disk."""
-        self.waits: list[PutMessageFuture] = []
-        self.stored_later: list[tuple[PopQueue, Stretch]] = []
-        self.initialized = False
-        """True if the group has a new offset, which is to be written."""
+    header: PopMessageRequestHeader
+    topic_config: TopicConfig
+    message_filter: MessageFilter | None
+    pop_time: int
+    revive_queue_id: int
+    buffers: list[Buffer] = field(default_factory=list)
+    count: int = 0
+    rest: int = 0
+    handed_out: list[tuple[PopQueue, GetMessageResult]] = field(default_factory=list)
+    """What hooks are told, if there are any."""
+    start_infos: list[str] = field(default_factory=list)
+    msg_infos: list[str] = field(default_factory=list)
+    order_infos: list[str] = field(default_factory=list)
+    cold: list[PopQueue] = field(default_factory=list)
+    """Queues whose next messages have to be read from the disk."""
+    waits: list[PutMessageFuture] = field(default_factory=list)
+    stored_later: list[tuple[PopQueue, Stretch]] = field(default_factory=list)
+    initialized: bool = False
+    """True if the group has a new offset, which is to be written."""
 
     @property
     def room(self) -> int:

@@ -92,8 +92,6 @@ class _Early:
 
 
 class ReviveQueue:
-    """One queue of the revive topic."""
-
     def __init__(self, queue_id: int, broker_name: str, next_offset: int) -> None:
         self.queue_id = queue_id
         self.next_offset = next_offset

@@ -413,7 +413,6 @@ class SendMessageProcessor:
         uniq_key: str | None,
         batch_uniq_id: str | None = None,
     ) -> RemotingCommand:
-        """The answer to the sender."""
         fields = region_fields(self._broker.config)
         appended = result.append_result
         code = STORED.get(result.status)

@@ -23,7 +23,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mqlake.base.lasting_trouble import LastingTrouble
@@ -60,7 +60,6 @@ RETRY_S = 0.1
 _NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
-@dataclass(slots=True, kw_only=True)
 class DelayOffsetSerializeWrapper(JsonBody):
     offset_table: dict[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None

@@ -48,10 +48,8 @@ class ClientChannelInfo:
 
 
 class ConsumerIdsChangeListener(Protocol):
-    """A listener to changes of consumer groups."""
-
     def on_change(self, group: str, connections: list[Connection]) -> None:
-        """The members or their subscriptions have changed. `members` is the current list."""
+        """The members or their subscriptions have changed. `connections` are those of all members now."""
 
     def on_register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
         """A heartbeat brought the group's subscriptions."""
@@ -60,25 +58,19 @@ class ConsumerIdsChangeListener(Protocol):
         """The last member has left."""
 
 
+@dataclass(eq=False)
 class ConsumerGroupInfo:
     """The members of a group and their subscriptions. The last heartbeat counts for all members."""
 
-    def __init__(
-        self,
-        group_name: str,
-        consume_type: ConsumeType | None = None,
-        message_model: MessageModel | None = None,
-        consume_from_where: ConsumeFromWhere | None = None,
-    ) -> None:
-        self.group_name = group_name
-        self.consume_type = consume_type
-        self.message_model = message_model
-        self.consume_from_where = consume_from_where
-        self.subscription_table: dict[str, SubscriptionData] = {}
-        """By topic."""
-        self.channel_info_table: dict[Connection, ClientChannelInfo] = {}
-        self.heartbeat_fingerprint: int | None = None
-        """The fingerprint of the subscriptions in the last heartbeat, 0 without one; None before they are known."""
+    group_name: str
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
+    subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
+    """By topic."""
+    channel_info_table: dict[Connection, ClientChannelInfo] = field(default_factory=dict)
+    heartbeat_fingerprint: int | None = None
+    """The fingerprint of the subscriptions in the last heartbeat, 0 without one; None before they are known."""
 
     def find_channel(self, client_id: str) -> ClientChannelInfo | None:
         for info in self.channel_info_table.values():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mqlake.base.clock import now_ms
@@ -31,13 +31,11 @@ FILTER_DATA_CLEAN_TIME_SPAN_MS = 24 * 3600 * 1000
 DEAD_BEFORE_LOAD_MS = 30_000
 
 
-@dataclass(slots=True, kw_only=True)
 class BloomFilterData(JsonBody):
     bit_pos: list[int] = field(default_factory=list)
     bit_num: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerFilterBody(JsonBody):
     """One group's filter of one topic, as in the file. It is dead if `dead_time` (ms) is not before `born_time`."""
 
@@ -53,13 +51,11 @@ class ConsumerFilterBody(JsonBody):
     client_version: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class FilterDataMapByTopic(JsonBody):
     topic: str = ""
     group_filter_data: dict[str, ConsumerFilterBody] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerFilterFile(JsonBody):
     filter_data_by_topic: dict[str, FilterDataMapByTopic] = field(default_factory=dict)
 

@@ -80,7 +80,7 @@ class SubscriptionGroupManager(ConfigManager):
         if config is None and self._may_create(group):
             config = SubscriptionGroupConfig(group_name=group)
             self.subscription_group_table[group] = config
-            logger.info("the subscription group %s was made", group)
+            logger.info("new subscription group %s", group)
             # created again at its next use, so it need not be on disk at once
             self._changed()
         return config

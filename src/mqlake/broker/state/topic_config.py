@@ -158,7 +158,10 @@ class TopicConfigManager(ConfigManager):
         return self.topic_config_table.get(config.topic_name) or self._create(config)
 
     def _create(self, config: TopicConfig) -> TopicConfig:
-        logger.info("new topic %s", config)
+        queues = config.read_queue_nums, config.write_queue_nums
+        logger.info(
+            "new topic %s: %d read and %d write queues, perm %d", config.topic_name, *queues, config.perm
+        )
         self.topic_config_table[config.topic_name] = config
         self._changed([config])
         return config

@@ -18,14 +18,12 @@ from mqlake.remoting.bodies.codec import JsonBody
 from mqlake.remoting.bodies.topic import DataVersion
 
 
-@dataclass(slots=True, kw_only=True)
 class Metric(JsonBody):
     count: int = 0
     time_stamp: int = 0
     """ms since 1970 of the last change."""
 
 
-@dataclass(slots=True, kw_only=True)
 class TransactionMetricsSerializeWrapper(JsonBody):
     transaction_count: dict[str, Metric] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)

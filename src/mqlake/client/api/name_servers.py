@@ -50,7 +50,6 @@ class NameServers(ServerCalls):
         self.addresses = list(addresses)
 
     async def _call_first(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
-        """The first answer."""
         *others, last = self.addresses
         for address in others:
             try:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from mqlake.client.mq_client import MQClientInstance
@@ -91,7 +91,6 @@ class RemoteBrokerOffsetStore(_Table):
                 logger.warning("group %s: offset %d of %s: %s", self._group, offset, queue, error)
 
 
-@dataclass(slots=True, kw_only=True)
 class OffsetSerializeWrapper(JsonBody):
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 

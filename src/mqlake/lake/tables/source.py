@@ -117,8 +117,6 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class _Log:
-    """One log as it is now."""
-
     storage: Storage
     files: Sequence[LogFile]
 

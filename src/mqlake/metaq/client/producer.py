@@ -73,8 +73,6 @@ def by_key(key: Callable[[Message], bytes]) -> PartitionSelector:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The outcome of a send."""
-
     success: bool
     partition: Partition | None = None
     offset: int = -1

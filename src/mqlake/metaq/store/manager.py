@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LoadReport:
-    """The result of `load`."""
-
     stores: int = 0
     truncated: dict[str, int] = field(default_factory=dict)
     """Partition → bytes that recovery cut off."""

@@ -57,7 +57,6 @@ class Schedule:
             self._thread.join()
 
     def run_due(self) -> None:
-        """Runs the jobs that are due."""
         now = self._clock()
         with self._changed:
             due = [name for name, at in self._due.items() if at <= now]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from mqlake.remoting.bodies.client import (
@@ -15,7 +15,6 @@ from mqlake.remoting.bodies.codec import JsonBody, json_name
 from mqlake.remoting.bodies.topic import DataVersion, MessageQueue
 
 
-@dataclass(slots=True, kw_only=True)
 class SimpleSubscriptionData(JsonBody):
     topic: str = ""
     expression_type: str | None = None
@@ -23,7 +22,6 @@ class SimpleSubscriptionData(JsonBody):
     version: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class SubscriptionGroupConfig(JsonBody):
     group_name: str = ""
     consume_enable: bool = True
@@ -42,39 +40,33 @@ class SubscriptionGroupConfig(JsonBody):
     attributes: dict[str, str] | None = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class SubscriptionGroupWrapper(JsonBody):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     forbidden_table: dict[str, dict[str, int]] | None = None
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True, kw_only=True)
 class SubscriptionGroupList(JsonBody):
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
 class GroupForbidden(JsonBody):
     topic: str | None = None
     group: str | None = None
     readable: bool | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicOffset(JsonBody):
     min_offset: int = 0
     max_offset: int = 0
     last_update_timestamp: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicStatsTable(JsonBody):
     topic_put_tps: float = 0.0
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class OffsetWrapper(JsonBody):
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -82,13 +74,11 @@ class OffsetWrapper(JsonBody):
     last_timestamp: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeStats(JsonBody):
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeStatsList(JsonBody):
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
@@ -96,7 +86,6 @@ class ConsumeStatsList(JsonBody):
     total_inflight_diff: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerOffsetSerializeWrapper(JsonBody):
     """`topic@group` → queue id → offset."""
 
@@ -106,7 +95,6 @@ class ConsumerOffsetSerializeWrapper(JsonBody):
     data_version: DataVersion | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class Connection(JsonBody):
     """A connected client. `language` by its name."""
 
@@ -116,7 +104,6 @@ class Connection(JsonBody):
     version: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerConnection(JsonBody):
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -125,12 +112,10 @@ class ConsumerConnection(JsonBody):
     consume_from_where: ConsumeFromWhere | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ProducerConnection(JsonBody):
     connection_set: list[Connection] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
 class ProducerInfo(JsonBody):
     client_id: str | None = None
     remote_ip: str | None = field(default=None, metadata=json_name("remoteIP"))
@@ -139,31 +124,26 @@ class ProducerInfo(JsonBody):
     last_update_timestamp: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ProducerTableInfo(JsonBody):
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class GroupList(JsonBody):
     group_list: set[str] = field(default_factory=set)
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerStatsItem(JsonBody):
     sum: int = 0
     tps: float = 0.0
     avgpt: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerStatsData(JsonBody):
     stats_minute: BrokerStatsItem | None = None
     stats_hour: BrokerStatsItem | None = None
     stats_day: BrokerStatsItem | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueTimeSpan(JsonBody):
     message_queue: MessageQueue | None = None
     min_time_stamp: int = 0
@@ -172,24 +152,20 @@ class QueueTimeSpan(JsonBody):
     delay_time: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryConsumeTimeSpanBody(JsonBody):
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryCorrectionOffsetBody(JsonBody):
     correction_offsets: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class QuerySubscriptionResponseBody(JsonBody):
     subscription_data: SubscriptionData | None = None
     group: str | None = None
     topic: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeQueueData(JsonBody):
     physic_offset: int = 0
     physic_size: int = 0
@@ -200,7 +176,6 @@ class ConsumeQueueData(JsonBody):
     msg: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryConsumeQueueResponseBody(JsonBody):
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
@@ -209,7 +184,6 @@ class QueryConsumeQueueResponseBody(JsonBody):
     min_queue_index: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class HAConnectionRuntimeInfo(JsonBody):
     addr: str | None = None
     slave_ack_offset: int = 0
@@ -219,7 +193,6 @@ class HAConnectionRuntimeInfo(JsonBody):
     transfer_from_where: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class HAClientRuntimeInfo(JsonBody):
     master_addr: str | None = None
     transferred_byte_in_second: int = 0
@@ -229,7 +202,6 @@ class HAClientRuntimeInfo(JsonBody):
     master_flush_offset: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class CheckRocksdbCqWriteResult(JsonBody):
     CHECK_ERROR: ClassVar[int] = 3
     """The only `check_status` with which mqadmin prints the result."""
@@ -238,7 +210,6 @@ class CheckRocksdbCqWriteResult(JsonBody):
     check_status: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class HARuntimeInfo(JsonBody):
     master: bool = False
     master_commit_log_max_offset: int = 0

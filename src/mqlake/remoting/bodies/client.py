@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqlake.remoting.bodies.codec import JsonBody, json_name
 from mqlake.remoting.bodies.topic import MessageQueue
@@ -34,7 +34,6 @@ class MessageRequestMode(enum.Enum):
     POP = "POP"
 
 
-@dataclass(slots=True, kw_only=True)
 class SubscriptionData(JsonBody):
     class_filter_mode: bool = False
     topic: str = ""
@@ -47,7 +46,6 @@ class SubscriptionData(JsonBody):
     expression_type: str | None = "TAG"
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerData(JsonBody):
     group_name: str = ""
     consume_type: ConsumeType | None = None
@@ -57,12 +55,10 @@ class ConsumerData(JsonBody):
     unit_mode: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class ProducerData(JsonBody):
     group_name: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
 class HeartbeatData(JsonBody):
     client_id: str = field(default="", metadata=json_name("clientID"))
     producer_data_set: list[ProducerData] = field(default_factory=list)
@@ -71,7 +67,6 @@ class HeartbeatData(JsonBody):
     without_sub: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class CheckClientRequestBody(JsonBody):
     client_id: str | None = None
     group: str | None = None
@@ -79,12 +74,10 @@ class CheckClientRequestBody(JsonBody):
     namespace: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class GetConsumerListByGroupResponseBody(JsonBody):
     consumer_id_list: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
 class LockBatchRequestBody(JsonBody):
     """Also the body of an unlock."""
 
@@ -94,17 +87,14 @@ class LockBatchRequestBody(JsonBody):
     mq_set: set[MessageQueue] = field(default_factory=set)
 
 
-@dataclass(slots=True, kw_only=True)
 class LockBatchResponseBody(JsonBody):
     lock_ok_mq_set: set[MessageQueue] = field(default_factory=set, metadata=json_name("lockOKMQSet"))
 
 
-@dataclass(slots=True, kw_only=True)
 class ResetOffsetBody(JsonBody):
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageQueueForC(JsonBody):
     topic: str = ""
     broker_name: str = ""
@@ -112,20 +102,17 @@ class MessageQueueForC(JsonBody):
     offset: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ResetOffsetBodyForC(JsonBody):
     """The same as a list, for clients without objects as keys."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
 class GetConsumerStatusBody(JsonBody):
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryAssignmentRequestBody(JsonBody):
     topic: str = ""
     consumer_group: str = ""
@@ -134,19 +121,16 @@ class QueryAssignmentRequestBody(JsonBody):
     message_model: MessageModel | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageQueueAssignment(JsonBody):
     message_queue: MessageQueue | None = None
     mode: MessageRequestMode = MessageRequestMode.PULL
     attachments: dict[str, str] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryAssignmentResponseBody(JsonBody):
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class SetMessageRequestModeRequestBody(JsonBody):
     topic: str = ""
     consumer_group: str = ""
@@ -154,7 +138,6 @@ class SetMessageRequestModeRequestBody(JsonBody):
     pop_share_queue_num: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class MessageRequestModes(JsonBody):
     """Topic → group → its mode."""
 
@@ -172,7 +155,6 @@ class CMResult(enum.Enum):
     CR_RETURN_NULL = 5
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeMessageDirectlyResult(JsonBody):
     order: bool = False
     auto_commit: bool = True
@@ -181,7 +163,6 @@ class ConsumeMessageDirectlyResult(JsonBody):
     spent_time_mills: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ProcessQueueInfo(JsonBody):
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -199,14 +180,12 @@ class ProcessQueueInfo(JsonBody):
     last_consume_timestamp: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class PopProcessQueueInfo(JsonBody):
     wait_ack_count: int = 0
     droped: bool = False
     last_pop_timestamp: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeStatus(JsonBody):
     """Times in ms, rates per second, the rest in the last hour."""
 
@@ -218,7 +197,6 @@ class ConsumeStatus(JsonBody):
     consume_failed_msgs: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerRunningInfo(JsonBody):
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)

@@ -37,6 +37,7 @@ from typing import Any, Self
 import orjson
 
 from mqlake.base import json_config
+from mqlake.base.fields import Fields
 from mqlake.base.names import camel_case
 from mqlake.errors import FormatError
 
@@ -52,8 +53,7 @@ def json_name(name: str) -> Any:
     return {"name": name}
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
-class JsonBody:
+class JsonBody(metaclass=Fields):
     def to_value(self) -> dict[str, Any]:
         """Plain dicts and lists, as `json_config.dumps` takes them."""
         kind: Any = type(self)

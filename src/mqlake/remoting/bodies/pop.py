@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 from mqlake.errors import FormatError
@@ -33,7 +33,6 @@ _LONG_NAMES = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
 class BatchAck(JsonBody):
     """Messages of one checkpoint. `topic` is the topic itself, also of messages from its retry topic: see `retry`."""
 
@@ -78,7 +77,6 @@ def encode_bit_set(start_offset: int, offsets: Iterable[int]) -> str:
     return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
 
 
-@dataclass(slots=True, kw_only=True)
 class BatchAckMessageRequestBody(JsonBody):
     broker_name: str = ""
     acks: list[BatchAck] = field(default_factory=list)
@@ -95,4 +93,4 @@ class BatchAckMessageRequestBody(JsonBody):
                 for ack in acks
             ]
             value = {**value, "acks": renamed}
-        return super(BatchAckMessageRequestBody, cls).from_value(value)  # slots=True makes the class again
+        return super().from_value(value)

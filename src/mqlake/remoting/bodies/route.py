@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqlake.remoting.bodies.codec import JsonBody
 from mqlake.remoting.bodies.topic import PERM_READ, MessageQueue, TopicQueueMappingInfo
@@ -11,7 +11,6 @@ MASTER_ID = 0
 """The broker id of a master; replicas have others."""
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerData(JsonBody):
     """A broker and its replicas: broker id → host:port."""
 
@@ -22,7 +21,6 @@ class BrokerData(JsonBody):
     enable_acting_master: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueData(JsonBody):
     """The queues of a topic on one broker, and their permissions."""
 
@@ -33,7 +31,6 @@ class QueueData(JsonBody):
     topic_sys_flag: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicRouteData(JsonBody):
     order_topic_conf: str | None = None
     queue_datas: list[QueueData] = field(default_factory=list)
@@ -42,20 +39,17 @@ class TopicRouteData(JsonBody):
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ClusterInfo(JsonBody):
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerMemberGroup(JsonBody):
     cluster: str | None = None
     broker_name: str | None = None
     broker_addrs: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class GetBrokerMemberGroupResponseBody(JsonBody):
     broker_member_group: BrokerMemberGroup | None = None
 

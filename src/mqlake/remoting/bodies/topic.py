@@ -30,7 +30,6 @@ class MessageQueue:
         return f"topic {self.topic}, broker {self.broker_name}, queue {self.queue_id}"
 
 
-@dataclass(slots=True, kw_only=True)
 class DataVersion(JsonBody):
     """Which state of a table this is. Equal versions mean equal tables."""
 
@@ -50,7 +49,6 @@ class TopicFilterType(enum.Enum):
     MULTI_TAG = 1
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicConfig(JsonBody):
     topic_name: str = ""
     read_queue_nums: int = 16
@@ -62,7 +60,6 @@ class TopicConfig(JsonBody):
     attributes: dict[str, str] | None = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicQueueMappingInfo(JsonBody):
     """The queues of a static topic on one broker: logical queue → its own."""
 
@@ -75,7 +72,6 @@ class TopicQueueMappingInfo(JsonBody):
     curr_id_map: dict[int, int] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class LogicQueueMappingItem(JsonBody):
     gen: int = 0
     queue_id: int = 0
@@ -87,25 +83,21 @@ class LogicQueueMappingItem(JsonBody):
     time_of_end: int = -1
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicQueueMappingDetail(TopicQueueMappingInfo):
     hosted_queues: dict[int, list[LogicQueueMappingItem]] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicConfigSerializeWrapper(JsonBody):
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
     topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterBrokerBody(JsonBody):
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
         default_factory=TopicConfigAndMappingSerializeWrapper
@@ -113,17 +105,14 @@ class RegisterBrokerBody(JsonBody):
     filter_server_list: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicList(JsonBody):
     topic_list: set[str] = field(default_factory=set)
     broker_addr: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class CreateTopicListRequestBody(JsonBody):
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
 class KVTable(JsonBody):
     table: dict[str, str] = field(default_factory=dict)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.headers.common import RpcRequestHeader
 
 
-@dataclass(slots=True, kw_only=True)
 class UserRequestHeader(RpcRequestHeader):
     """3001 AUTH_CREATE_USER, 3002 AUTH_UPDATE_USER, 3003 AUTH_DELETE_USER, 3004 AUTH_GET_USER."""
 
     username: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ListUsersRequestHeader(RpcRequestHeader):
     """3005 AUTH_LIST_USER."""
 
     filter: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class AclRequestHeader(RpcRequestHeader):
     """3006 AUTH_CREATE_ACL, 3007 AUTH_UPDATE_ACL, 3009 AUTH_GET_ACL."""
 
     subject: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class DeleteAclRequestHeader(RpcRequestHeader):
     """3008 AUTH_DELETE_ACL."""
 
@@ -38,7 +32,6 @@ class DeleteAclRequestHeader(RpcRequestHeader):
     resource: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ListAclsRequestHeader(CommandHeader):
     """3010 AUTH_LIST_ACL."""
 

@@ -18,6 +18,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, Self
 
+from mqlake.base.fields import Fields
 from mqlake.base.names import camel_case
 from mqlake.errors import HeaderError
 
@@ -129,8 +130,7 @@ def _without_none(hint: Any) -> Any:
     return options[0] if type(None) in typing.get_args(hint) else hint
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
-class CommandHeader:
+class CommandHeader(metaclass=Fields):
     """The fields of one code's requests or answers."""
 
     def encode(self) -> dict[str, str]:

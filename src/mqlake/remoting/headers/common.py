@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mqlake.remoting.headers.codec import CommandHeader
 
 
-@dataclass(slots=True, kw_only=True)
 class RpcRequestHeader(CommandHeader):
     ns: str | None = None
     """Namespace."""
@@ -18,7 +15,6 @@ class RpcRequestHeader(CommandHeader):
     oway: bool | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicRequestHeader(RpcRequestHeader):
     lo: bool | None = None
     """True if the queue is a logical one of a static topic."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqlake.remoting.headers.codec import CommandHeader, Long, mandatory
 from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
 
 
-@dataclass(slots=True, kw_only=True)
 class PullMessageRequestHeader(TopicRequestHeader):
     consumer_group: str
     topic: str
@@ -26,7 +25,6 @@ class PullMessageRequestHeader(TopicRequestHeader):
     proxy_froward_client_id: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class PullMessageResponseHeader(CommandHeader):
     suggest_which_broker_id: Long
     next_begin_offset: Long
@@ -38,7 +36,6 @@ class PullMessageResponseHeader(CommandHeader):
     forbidden_type: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryConsumerOffsetRequestHeader(TopicRequestHeader):
     consumer_group: str
     topic: str
@@ -46,12 +43,10 @@ class QueryConsumerOffsetRequestHeader(TopicRequestHeader):
     set_zero_if_not_found: bool | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryConsumerOffsetResponseHeader(CommandHeader):
     offset: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class UpdateConsumerOffsetRequestHeader(TopicRequestHeader):
     consumer_group: str
     topic: str
@@ -59,7 +54,6 @@ class UpdateConsumerOffsetRequestHeader(TopicRequestHeader):
     commit_offset: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class SearchOffsetRequestHeader(TopicRequestHeader):
     """29 SEARCH_OFFSET_BY_TIMESTAMP."""
 
@@ -69,63 +63,52 @@ class SearchOffsetRequestHeader(TopicRequestHeader):
     boundary_type: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class SearchOffsetResponseHeader(CommandHeader):
     offset: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class GetMaxOffsetRequestHeader(TopicRequestHeader):
     topic: str
     queue_id: int
     committed: bool = True
 
 
-@dataclass(slots=True, kw_only=True)
 class GetMaxOffsetResponseHeader(CommandHeader):
     offset: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class GetMinOffsetRequestHeader(TopicRequestHeader):
     topic: str
     queue_id: int
 
 
-@dataclass(slots=True, kw_only=True)
 class GetMinOffsetResponseHeader(CommandHeader):
     offset: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class GetEarliestMsgStoretimeRequestHeader(TopicRequestHeader):
     topic: str
     queue_id: int
 
 
-@dataclass(slots=True, kw_only=True)
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
     timestamp: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class UnregisterClientRequestHeader(RpcRequestHeader):
     client_id: str = field(metadata={"name": "clientID"})
     producer_group: str | None = None
     consumer_group: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class GetConsumerListByGroupRequestHeader(RpcRequestHeader):
     consumer_group: str
 
 
-@dataclass(slots=True, kw_only=True)
 class NotifyConsumerIdsChangedRequestHeader(RpcRequestHeader):
     consumer_group: str
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryMessageRequestHeader(TopicRequestHeader):
     topic: str
     key: str
@@ -134,13 +117,11 @@ class QueryMessageRequestHeader(TopicRequestHeader):
     end_timestamp: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryMessageResponseHeader(CommandHeader):
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class ViewMessageRequestHeader(CommandHeader):
     """33 VIEW_MESSAGE_BY_ID."""
 
@@ -148,14 +129,12 @@ class ViewMessageRequestHeader(CommandHeader):
     offset: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
     consumer_group: str
     client_id: str
     jstack_enable: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
     """309 CONSUME_MESSAGE_DIRECTLY."""
 
@@ -168,7 +147,6 @@ class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
     group_sys_flag: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class PopMessageRequestHeader(TopicRequestHeader):
     consumer_group: str
     topic: str
@@ -184,7 +162,6 @@ class PopMessageRequestHeader(TopicRequestHeader):
     attempt_id: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class PopMessageResponseHeader(CommandHeader):
     pop_time: Long
     invisible_time: Long
@@ -195,7 +172,6 @@ class PopMessageResponseHeader(CommandHeader):
     order_count_info: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class AckMessageRequestHeader(TopicRequestHeader):
     consumer_group: str
     topic: str
@@ -206,7 +182,6 @@ class AckMessageRequestHeader(TopicRequestHeader):
     lite_topic: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ChangeInvisibleTimeRequestHeader(TopicRequestHeader):
     """200053 CHANGE_MESSAGE_INVISIBLETIME."""
 
@@ -221,14 +196,12 @@ class ChangeInvisibleTimeRequestHeader(TopicRequestHeader):
     """The message comes again without another attempt being counted."""
 
 
-@dataclass(slots=True, kw_only=True)
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
     pop_time: Long
     invisible_time: Long
     revive_qid: int
 
 
-@dataclass(slots=True, kw_only=True)
 class PeekMessageRequestHeader(TopicRequestHeader):
     topic: str
     queue_id: int
@@ -236,7 +209,6 @@ class PeekMessageRequestHeader(TopicRequestHeader):
     consumer_group: str
 
 
-@dataclass(slots=True, kw_only=True)
 class NotificationRequestHeader(TopicRequestHeader):
     consumer_group: str
     topic: str
@@ -249,19 +221,16 @@ class NotificationRequestHeader(TopicRequestHeader):
     exp: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class NotificationResponseHeader(CommandHeader):
     has_msg: bool = mandatory(False)
     polling_full: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class PollingInfoRequestHeader(TopicRequestHeader):
     consumer_group: str
     topic: str
     queue_id: int
 
 
-@dataclass(slots=True, kw_only=True)
 class PollingInfoResponseHeader(CommandHeader):
     polling_num: int

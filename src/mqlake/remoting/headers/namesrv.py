@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mqlake.remoting.headers.codec import CommandHeader, Long
 from mqlake.remoting.headers.common import TopicRequestHeader
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterBrokerRequestHeader(CommandHeader):
     broker_name: str
     broker_addr: str
@@ -21,13 +18,11 @@ class RegisterBrokerRequestHeader(CommandHeader):
     body_crc32: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterBrokerResponseHeader(CommandHeader):
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class UnRegisterBrokerRequestHeader(CommandHeader):
     broker_name: str
     broker_addr: str
@@ -35,7 +30,6 @@ class UnRegisterBrokerRequestHeader(CommandHeader):
     broker_id: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryDataVersionRequestHeader(CommandHeader):
     broker_name: str
     broker_addr: str
@@ -43,12 +37,10 @@ class QueryDataVersionRequestHeader(CommandHeader):
     broker_id: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryDataVersionResponseHeader(CommandHeader):
     changed: bool
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerHeartbeatRequestHeader(CommandHeader):
     cluster_name: str
     broker_addr: str
@@ -61,13 +53,11 @@ class BrokerHeartbeatRequestHeader(CommandHeader):
     election_priority: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class GetBrokerMemberGroupRequestHeader(CommandHeader):
     cluster_name: str
     broker_name: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetRouteInfoRequestHeader(TopicRequestHeader):
     """105 GET_ROUTEINFO_BY_TOPIC."""
 
@@ -75,12 +65,10 @@ class GetRouteInfoRequestHeader(TopicRequestHeader):
     accept_standard_json_only: bool | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class GetTopicsByClusterRequestHeader(CommandHeader):
     cluster: str
 
 
-@dataclass(slots=True, kw_only=True)
 class DeleteTopicFromNamesrvRequestHeader(TopicRequestHeader):
     """216 DELETE_TOPIC_IN_NAMESRV."""
 
@@ -88,57 +76,47 @@ class DeleteTopicFromNamesrvRequestHeader(TopicRequestHeader):
     cluster_name: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterTopicRequestHeader(TopicRequestHeader):
     """217 REGISTER_TOPIC_IN_NAMESRV."""
 
     topic: str
 
 
-@dataclass(slots=True, kw_only=True)
 class PutKVConfigRequestHeader(CommandHeader):
     namespace: str
     key: str
     value: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetKVConfigRequestHeader(CommandHeader):
     namespace: str
     key: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetKVConfigResponseHeader(CommandHeader):
     value: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class DeleteKVConfigRequestHeader(CommandHeader):
     namespace: str
     key: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetKVListByNamespaceRequestHeader(CommandHeader):
     namespace: str
 
 
-@dataclass(slots=True, kw_only=True)
 class WipeWritePermOfBrokerRequestHeader(CommandHeader):
     broker_name: str
 
 
-@dataclass(slots=True, kw_only=True)
 class WipeWritePermOfBrokerResponseHeader(CommandHeader):
     wipe_topic_count: int
 
 
-@dataclass(slots=True, kw_only=True)
 class AddWritePermOfBrokerRequestHeader(CommandHeader):
     broker_name: str
 
 
-@dataclass(slots=True, kw_only=True)
 class AddWritePermOfBrokerResponseHeader(CommandHeader):
     add_topic_count: int

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqlake.remoting.headers.codec import CommandHeader, Long
 from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
 
 
-@dataclass(slots=True, kw_only=True)
 class SendMessageRequestHeader(TopicRequestHeader):
     producer_group: str
     topic: str
@@ -25,7 +24,6 @@ class SendMessageRequestHeader(TopicRequestHeader):
     max_reconsume_times: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class SendMessageRequestHeaderV2(TopicRequestHeader):
     """310, 320, 325: SendMessageRequestHeader with one letter for a name, which is shorter to send."""
 
@@ -45,7 +43,6 @@ class SendMessageRequestHeaderV2(TopicRequestHeader):
     broker_name: str | None = field(default=None, metadata={"name": "n"})
 
 
-@dataclass(slots=True, kw_only=True)
 class SendMessageResponseHeader(CommandHeader):
     msg_id: str
     queue_id: int
@@ -55,7 +52,6 @@ class SendMessageResponseHeader(CommandHeader):
     recall_handle: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
     offset: Long
     group: str
@@ -66,7 +62,6 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
     max_reconsume_times: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class EndTransactionRequestHeader(RpcRequestHeader):
     topic: str | None = None
     producer_group: str
@@ -78,19 +73,16 @@ class EndTransactionRequestHeader(RpcRequestHeader):
     transaction_id: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class RecallMessageRequestHeader(TopicRequestHeader):
     producer_group: str | None = None
     topic: str
     recall_handle: str
 
 
-@dataclass(slots=True, kw_only=True)
 class RecallMessageResponseHeader(CommandHeader):
     msg_id: str
 
 
-@dataclass(slots=True, kw_only=True)
 class ReplyMessageRequestHeader(TopicRequestHeader):
     """326 PUSH_REPLY_MESSAGE_TO_CLIENT."""
 
@@ -110,7 +102,6 @@ class ReplyMessageRequestHeader(TopicRequestHeader):
     store_timestamp: Long
 
 
-@dataclass(slots=True, kw_only=True)
 class CheckTransactionStateRequestHeader(RpcRequestHeader):
     topic: str | None = None
     tran_state_table_offset: Long

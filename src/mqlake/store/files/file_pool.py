@@ -152,7 +152,6 @@ class FilePool:
             self._give_back(file, fd)
 
     def forget(self, file: PooledFile) -> None:
-        """Closes the file's idle descriptor."""
         fd = self._idle.pop(file, None)
         if fd is not None:
             os.close(fd)

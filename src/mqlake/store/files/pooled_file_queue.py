@@ -267,7 +267,6 @@ class PooledFileQueue:
                 self.pool.erase(kept[-1], position)
 
     def delete_first(self, count: int) -> None:
-        """Deletes the `count` oldest files."""
         gone, self.files = self.files[:count], self.files[count:]
         for file in gone:
             self.pool.delete(file)

@@ -175,8 +175,6 @@ def boot_id() -> str:
 
 
 class AbortFile:
-    """The abort file at `path`."""
-
     def __init__(self, path: str) -> None:
         self.path = path
 

@@ -24,7 +24,6 @@ class FlowMonitor:
         return max(0, self.limit - self._bytes)
 
     def next_window(self, now: float) -> float:
-        """When the next second begins."""
         return int(now) + 1.0
 
     def transferred_byte_in_second(self, now: float) -> int:

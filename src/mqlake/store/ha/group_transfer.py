@@ -110,7 +110,6 @@ class GroupTransferService:
 
     @property
     def next_time(self) -> float:
-        """The next deadline."""
         return self._next_deadline
 
     def shutdown(self) -> None:

@@ -71,7 +71,6 @@ class HAConnection:
     # --- reports
 
     def received(self, data: Buffer, now: float) -> None:
-        """Bytes from the slave."""
         self._last_read = now
         data = self._partial + bytes(data)
         whole = len(data) - len(data) % REPORT.size
