@@ -192,7 +192,7 @@ class PullRequestHoldService:
         return False
 
     def _tags_codes(self, topic: str, queue_id: int, start: int, end: int) -> set[int] | None:
-        """The properties of the queue's units; None if they are not contiguous: then the pull itself reads them."""
+        """The tags codes of the queue's units; None if they are not contiguous: then the pull itself reads them."""
         queue = self._broker.store.consume_queues.get(topic, queue_id)
         if queue is None:
             return None
