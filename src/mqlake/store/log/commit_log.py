@@ -448,7 +448,6 @@ class CommitLog:
         """The batch in one compiled pass, from its encoded body straight into the file. MessageError, FormatError."""
         blob = np.frombuffer(batch.body, dtype=np.uint8)
         born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
-        sys_flag = with_host_flags(batch.sys_flag, born_host, store_host)
         shared = self._shared_properties(batch)
         appended: AppendedBatch | None = None
         warm_append()  # loading it under the lock would hold up everybody
@@ -466,7 +465,7 @@ class CommitLog:
                 topic=topic,
                 queue_id=batch.queue_id,
                 queue_offset=queue_offsets[0],
-                sys_flag=sys_flag,
+                sys_flag=batch.sys_flag,
                 born_timestamp=batch.born_timestamp,
                 born_host=born_host,
                 store_timestamp=store_timestamp,
@@ -490,6 +489,7 @@ class CommitLog:
                 assert appended is not None
                 if appended.n != NO_ROOM:
                     break
+                sys_flag = with_host_flags(batch.sys_flag, born_host, store_host)
                 size = _size_of_records(batch, sys_flag, len(topic), shared, version)
         if many is None:
             raise _batch_error(appended.n)
