@@ -240,7 +240,9 @@ class Recovery:
         self._rebuild_index_before(seen.start)
         if clean_exit and seen.dispatched_to >= 0:
             self._consume_queues.only_missing = self._not_deleted
+        self._consume_queues.stop_at_gaps(True)
         self._dispatch_seen(seen)
+        self._consume_queues.stop_at_gaps(False)
         self._consume_queues.only_missing = None
         self._fill_gaps(seen.first_end)
         seen.ends.settle(seen.first_end)  # a unit after the first hole is the salvage's to make

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import shutil
 import threading
 
 import pytest
@@ -228,6 +229,29 @@ def test_a_lost_file_is_filled_from_the_log(tmp_path):
     store.cut_gaps()
     store.dispatch(*log.dispatched())
     assert not store.has_gaps
+    same_units(tmp_path, log.records)
+
+
+def test_before_the_whole_log_comes_nothing_is_written_after_a_gap(tmp_path):
+    """A process that is killed between leaves queues that lack their end, and no pre-blanks that nobody fills."""
+    log, store = LogOf(records_of("a0 b0 " * 30)), make(tmp_path)
+    store.dispatch(*log.dispatched())
+    store.close()
+    shutil.rmtree(tmp_path / "consumequeue" / "a")
+    for start in (200, 400):
+        os.unlink(f"{tmp_path}/consumequeue/b/0/{start:020d}")
+    before = {path: path.read_bytes() for path in (tmp_path / "consumequeue").rglob("*") if path.is_file()}
+    store = reopened(tmp_path)
+    store.stop_at_gaps(True)
+    for start in (50, 58):
+        store.dispatch(*log.dispatched(start))
+    assert before == {
+        path: path.read_bytes() for path in (tmp_path / "consumequeue").rglob("*") if path.is_file()
+    }
+    assert store.has_gaps and store.get("a", 0).is_empty
+    store.cut_gaps()
+    store.stop_at_gaps(False)
+    store.dispatch(*log.dispatched())
     same_units(tmp_path, log.records)
 
 

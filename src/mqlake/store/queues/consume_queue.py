@@ -49,9 +49,10 @@ class ConsumeQueue(UnitQueue):
 
     `first_gap` is the queue offset at which units were missing when later ones arrived (pre-blanks stand
     there), or a file when the queue was recovered; None as long as that has not happened since the queue was opened.
+    While it `stops_at_gaps` no unit is written after one: a crash must not leave pre-blanks that the log could fill.
     """
 
-    __slots__ = ("_ahead", "_read_to", "ext", "first_gap")
+    __slots__ = ("_ahead", "_read_to", "ext", "first_gap", "stops_at_gaps")
 
     dtype = CQ_DTYPE
     unit = UNIT
@@ -70,6 +71,7 @@ class ConsumeQueue(UnitQueue):
         super().__init__(topic, queue_id, directory, file_size, pool, size_key="mappedFileSizeConsumeQueue")
         self.ext = ext
         self.first_gap: int | None = None
+        self.stops_at_gaps = False
         # units read ahead for who reads on: the files as they were, the first one's position, and the units
         self._ahead: tuple[list[PooledFile], int, bytes] = ([], 0, b"")
         self._read_to = -1
@@ -168,6 +170,9 @@ class ConsumeQueue(UnitQueue):
         or what is there already left out."""
         end, file_size = self.files.max_offset, self.files.file_size
         file_start = offset - offset % file_size
+        if self.stops_at_gaps and offset > (0 if self.is_empty else end):
+            self._note_gap(0 if self.is_empty else end // CQ_STORE_UNIT_SIZE)
+            return offset, b""
         if self.is_empty:
             if self.files.files and self.files.min_offset != file_start:
                 self.files.destroy()  # one empty file of another place

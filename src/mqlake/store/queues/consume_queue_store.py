@@ -96,6 +96,7 @@ class ConsumeQueueStore:
         # the same queues by the topic's bytes in a record
         self._by_wire_topic: dict[bytes, dict[int, Queue]] = {}
         self._dirty: set[Queue] = set()
+        self._stops_at_gaps = False
         # what dispatches and what deletes exclude each other
         self._lock = threading.RLock()
 
@@ -140,6 +141,7 @@ class ConsumeQueueStore:
             queue = ConsumeQueue(
                 topic, queue_id, directory, config.mapped_file_size_consume_queue, pool, ext=ext
             )
+            queue.stops_at_gaps = self._stops_at_gaps
         self._table.setdefault(topic, {})[queue_id] = queue
         return queue
 
@@ -214,6 +216,13 @@ class ConsumeQueueStore:
     def has_gaps(self) -> bool:
         """True if messages were missing when later ones of their queue came."""
         return any(self.with_gaps())
+
+    def stop_at_gaps(self, stop: bool) -> None:
+        """Whether queues that lack units get none after them, until cut_gaps() and the whole log."""
+        self._stops_at_gaps = stop
+        for queue in self:
+            if isinstance(queue, ConsumeQueue):
+                queue.stops_at_gaps = stop
 
     def cut_gaps(self) -> None:
         """Drops the units after gaps. Then every record of the commit log has to be dispatched again; what the log
