@@ -178,8 +178,19 @@ def test_oneway_is_never_answered(run):
     run(main())
 
 
-def test_many_requests_in_one_write_are_answered_in_one(run):
+def test_many_requests_in_one_write_are_answered_in_one(run, monkeypatch):
+    flushed: list[int] = []
+    flush = Connection._flush
+
+    def counted(self: Connection) -> None:
+        if self._out:
+            flushed.append(self.reads)
+        flush(self)
+
     async def main():
+        # however slow the machine is, its turn is not over
+        monkeypatch.setattr("mqlake.remoting.connection.TURN_S", PATIENCE_S)
+        monkeypatch.setattr(Connection, "_flush", counted)
         async with serving() as service:
             reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
             frames = [encode_frame(request(ECHO, bytes([i]))) for i in range(100)]
@@ -189,6 +200,7 @@ def test_many_requests_in_one_write_are_answered_in_one(run):
             writer.write(data[-3:])
             answers += await read_commands(reader, 1)
             assert [answer.body_bytes() for answer in answers] == [bytes([i]) for i in range(100)]
+            assert len(flushed) == len(set(flushed)), "what one read brought is answered by one write"
             writer.close()
 
     run(main())
@@ -665,6 +677,10 @@ def test_the_first_byte_says_whether_a_peer_speaks_tls(run, certificate, mode, c
                 reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
                 writer.write(b"\x16" + b"\xff" * 20)
                 assert (await reader.read())[:1] in (b"", b"\x15")  # an alert, and the end
+                writer.close()
+                reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+                writer.write(b"\x16\x03\x01\x00\x05hello")
+                assert await reader.read() == b"\x15\x03\x03\x00\x02\x02\x0a"  # fatal: unexpected message
                 writer.close()
 
     with caplog.at_level(logging.WARNING):

@@ -78,6 +78,16 @@ def test_a_log_that_begins_at_a_later_file_is_dispatched_and_recovered(tmp_path:
     again.shutdown()
 
 
+def test_a_file_that_was_only_allocated_is_no_beginning(slave: DefaultMessageStore) -> None:
+    """Allocated for the master's first record, which the master has deleted by now."""
+    log = slave.replica_log()
+    assert slave.commit_log_files.get_last_mapped_file(start_offset=0) is not None
+    base = 3 * log.file_size
+    data = records(2, base=base)
+    assert log.append(base, memoryview(data)) == (len(data), 0)
+    assert (slave.min_phy_offset, slave.max_phy_offset) == (base, base + len(data))
+
+
 def test_an_incomplete_record_is_not_in_the_log(slave: DefaultMessageStore) -> None:
     data = records(3)
     log = slave.replica_log()
