@@ -443,14 +443,18 @@ class DefaultMessageStore(StoreView):
 
     def put_messages(self, batch: MessageExtBatch) -> PutMessageResult:
         """Stores the messages of an encoded batch (formats.batch.encode_messages) as one: all or none."""
-        result = self._put(batch, self.commit_log.put_messages)
+        result = self._single.put(batch)
+        if result is None:
+            result = self._put(batch, self.commit_log.put_messages)
         if self._waits and result.status is PUT_OK and self._must_wait(batch):
             return self._submit_request(result).result()
         return result
 
     def async_put_messages(self, batch: MessageExtBatch) -> PutMessageFuture:
         """put_messages() without blocking: the future is awaitable and has result()."""
-        return self._future_of(batch, self._put(batch, self.commit_log.put_messages))
+        return self._future_of(
+            batch, self._single.put(batch) or self._put(batch, self.commit_log.put_messages)
+        )
 
     @property
     def answers_at_once(self) -> bool:

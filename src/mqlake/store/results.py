@@ -112,7 +112,7 @@ class AppendMessageResult(NamedTuple):
 AppendFields = tuple[
     AppendMessageStatus, int, int, Host | None, int, int, Sequence[int] | npt.NDArray[np.int64] | None, int
 ]
-"""An AppendMessageResult, or a plain tuple of its fields."""
+"""An AppendMessageResult, or a plain tuple of its fields; the offsets may be bytes, eight each."""
 
 
 class PutMessageResult:
@@ -137,7 +137,10 @@ class PutMessageResult:
         fields = self.append_fields
         if fields is None or isinstance(fields, AppendMessageResult):
             return fields
-        self.append_fields = result = AppendMessageResult._make(fields)
+        result = AppendMessageResult._make(fields)
+        if type(result.record_offsets) is bytes:
+            result = result._replace(record_offsets=np.frombuffer(result.record_offsets, np.int64))
+        self.append_fields = result
         return result
 
     @property

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.compiled import Worth
+from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import encode_message
-from mqlake.message import MessageExtBrokerInner, MessageSysFlag, MessageTimeUp
+from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag, MessageTimeUp
 from mqlake.store import DefaultMessageStore, PutMessageStatus, open_store
 from mqlake.store.log import single_put
 from mqlake.store.log.single_put import SinglePut, slot_offset
@@ -54,6 +55,17 @@ def usual(body: bytes = b"body", **fields: object) -> MessageExtBrokerInner:
     for name, value in fields.items():
         setattr(message, name, value)
     return message
+
+
+def usual_batch(blob: bytes, **fields: object) -> MessageExtBatch:
+    batch = MessageExtBatch("T", blob)
+    batch.born_host = batch.store_host = HOST
+    for name, value in fields.items():
+        setattr(batch, name, value)
+    return batch
+
+
+BLOB = encode_messages([Message("T", b"first", tags="A"), Message("T", b"second")])
 
 
 def put_single(store: DefaultMessageStore, message: MessageExtBrokerInner) -> PutMessageResult | None:
@@ -104,6 +116,52 @@ class TestPut:
         assert appended.store_timestamp == message.store_timestamp
         assert (appended.store_host, appended.record_offsets, appended.msg_num) == (HOST, None, 1)
 
+    @settings(max_examples=60)
+    @given(
+        items=st.lists(
+            st.tuples(st.binary(max_size=100), st.dictionaries(TEXT, TEXT, max_size=3), I32),
+            min_size=1,
+            max_size=40,
+        ),
+        sys_flag=st.sampled_from([0, 1, 0x200]),
+        queue_id=st.integers(0, 5),
+        born_timestamp=I64,
+        born_host=st.sampled_from([HOST, OTHER_HOST]),
+        reconsume_times=I32,
+    )
+    def test_writes_a_record_of_each_message_of_a_batch(
+        self, store: DefaultMessageStore, items: list[tuple[bytes, dict[str, str], int]], **fields: Any
+    ) -> None:
+        blob = encode_messages(
+            [Message("T", body, properties=properties, flag=flag) for body, properties, flag in items]
+        )
+        batch = usual_batch(blob, **fields)
+        first = store.commit_log.queue_offsets.get(("T", batch.queue_id), 0)
+        counted = store.commit_log.single.puts
+        result = put_surely(store, batch)
+        appended = result.append_result
+        assert appended is not None and result.is_ok and appended.record_offsets is not None
+        at, records = batch.physical_offset, []
+        for number, (body, properties, flag) in enumerate(items):
+            message = usual(body, properties=properties, **fields)
+            message.flag, message.queue_offset, message.physical_offset = flag, first + number, at
+            message.store_timestamp = batch.store_timestamp
+            records.append(encode_message(message))
+            assert appended.record_offsets[number] == at
+            at += len(records[-1])
+        found = store.commit_log_files.select(batch.physical_offset, appended.wrote_bytes)
+        assert found is not None and bytes(found) == b"".join(records)
+        assert (appended.wrote_offset, appended.wrote_bytes) == (batch.physical_offset, len(found))
+        assert (
+            (appended.logics_offset, appended.msg_num)
+            == (first, len(items))
+            == (batch.queue_offset, len(items))
+        )
+        assert store.max_phy_offset == at
+        assert store.commit_log.queue_offsets["T", batch.queue_id] == first + len(items)
+        assert store.commit_log.single.puts == counted + len(items)
+        assert (appended.msg_id or "").count(",") == len(items) - 1
+
     def test_a_property_without_a_value_is_left_out(self, store: DefaultMessageStore) -> None:
         message = usual()
         message.properties = {"A": "1", "B": None, "C": ""}  # type: ignore[dict-item]
@@ -125,7 +183,8 @@ class TestPut:
             2**40,
             ("127.0.0.1", 50_000),
         )
-        held = (body, properties, number, time_ms, host, *properties.items(), store.running_flags)
+        blob = encode_messages([Message("T", b"in a batch")] * 3)
+        held = (blob, body, properties, number, time_ms, host, *properties.items(), store.running_flags)
         store.put_message(usual(born_host=host))
         declined = usual(flag=1.5)
         for _ in range(2):  # the first round leaves keys in dictionaries
@@ -133,6 +192,7 @@ class TestPut:
             for _ in range(50):
                 fields = {"queue_id": number, "born_timestamp": time_ms, "properties": properties}
                 put_surely(store, usual(body, born_host=host, flag=number, **fields))
+                put_surely(store, usual_batch(blob, born_host=host, queue_id=number))
                 assert put_single(store, declined) is None
             after = [sys.getrefcount(one) for one in held]
         assert after == before
@@ -208,11 +268,30 @@ class TestDecline:
             {"properties": [("A", "B")]},
             *({"properties": {"A": "B", name: "1"}} for name in SPECIAL),
         ],
-        ids=repr,
+        ids=lambda fields: repr(fields)[:40],
     )
     def test_what_is_not_usual(self, store: DefaultMessageStore, fields: dict[str, Any]) -> None:
         until(lambda: put_single(store, usual()) is not None)
         self.declines(store, usual(**fields))
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"body": b""},
+            {"body": BLOB[:-1]},
+            {"body": BLOB + b"\0"},
+            {"body": bytearray(BLOB)},
+            {"body": BLOB * 1100},
+            {"properties": {"A": "B"}},
+            {"properties": {"DELAY": "1"}},
+            {"sys_flag": MessageSysFlag.TRANSACTION_PREPARED_TYPE},
+            {"born_host": ("::1", 1)},
+        ],
+        ids=lambda fields: repr(fields)[:40],
+    )
+    def test_a_batch_that_is_not_usual(self, store: DefaultMessageStore, fields: dict[str, Any]) -> None:
+        until(lambda: put_single(store, usual_batch(BLOB)) is not None)
+        self.declines(store, usual_batch(**{"blob": BLOB, **fields}))
 
     def test_a_slot_that_is_not_set(self, store: DefaultMessageStore) -> None:
         message = usual()

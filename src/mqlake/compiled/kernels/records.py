@@ -398,15 +398,58 @@ def append_batch(
     `template` is what all records share: a head up to the body (head_length bytes), the topic length and the
     topic (up to extra_start), the batch's own properties. Nothing is written unless everything can be.
     """
-    log, data, shared = pointer(out), pointer(blob), pointer(template)
-    extra_length = len(template) - extra_start
-    topic_length = extra_start - head_length
+    shared = pointer(template)
+    return append_items(
+        pointer(out),
+        position,
+        max_blank,
+        pointer(blob),
+        len(blob),
+        shared,
+        head_length,
+        shared,
+        head_length,
+        extra_start - head_length,
+        shared,
+        extra_start,
+        len(template) - extra_start,
+        queue_offset,
+        base_offset,
+        max_record_size,
+        pointer(offsets),
+        pointer(sizes),
+    )
+
+
+@compiled
+def append_items(
+    log,
+    position,
+    max_blank,
+    data,
+    length,
+    head,
+    head_length,
+    topic,
+    topic_start,
+    topic_length,
+    extra,
+    extra_start,
+    extra_length,
+    queue_offset,
+    base_offset,
+    max_record_size,
+    offsets,
+    sizes,
+):
+    """As append_batch, of a blob of `length` bytes: `head` as write_record takes it, and so the topic; the batch's own
+    properties; room for the offsets and sizes of as many records as the blob can have messages."""
     count = 0
     problem = np.int64(0)
     total = np.int64(0)
     item = np.int64(0)
-    while item < len(blob):
-        item_size, body_length, own_length = read_item(data, item, len(blob))
+    while item < length:
+        item_size, body_length, own_length = read_item(data, item, length)
         if item_size == 0:
             return np.int64(layout.BAD_BLOB), np.int64(0)
         item += item_size
@@ -430,12 +473,12 @@ def append_batch(
 
     item = np.int64(0)
     for n in range(count):
-        item_size, body_length, own_length = read_item(data, item, len(blob))
+        item_size, body_length, own_length = read_item(data, item, length)
         at = write_record(
             log,
             position,
             sizes[n],
-            shared,
+            head,
             head_length,
             load32(data, item + 12),
             queue_offset + n,
@@ -443,14 +486,14 @@ def append_batch(
             data,
             item + ITEM_SIZE_MIN - 2,
             body_length,
-            shared,
-            head_length,
+            topic,
+            topic_start,
             topic_length,
         )
         item += item_size
         if extra_length > 0:
             at = put_ended(log, at, data, item - own_length, own_length)
-            copy(log, at, shared, extra_start, extra_length)
+            copy(log, at, extra, extra_start, extra_length)
         else:  # as they came: the last property needs no separator
             copy(log, at, data, item - own_length, own_length)
         finish_record(log, position, n == 0, sizes[n])

@@ -1,15 +1,15 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
-"""One message of a Python program, from the object that it is to the record, and to the object that answers it.
+"""One message or batch of a Python program, from the object that it is to records, and to the object that answers it.
 
-    MessageExtBrokerInner ─ slots, by their offsets ─▶ fields ─ write_record ─▶ mapped file
-    PutMessageResult      ◀─ new objects, in slots ───────────────────────────┘
+    MessageExtBrokerInner ─ slots, by their offsets ─▶ fields ─ write_record, append_items ─▶ mapped file
+    PutMessageResult      ◀─ new objects, in slots ─────────────────────────────────────────┘
 
 Called by Python as a builtin function (`store.log.single_put`), so the interpreter lock is held from the first line to
 the last, and no other thread of Python sees anything half done. It calls Python's C API as an extension module would;
 an address is an int64.
 
 It does usual messages, and answers None, having changed nothing, for all that is not one, has the wrong type or does
-not fit: CommitLog.put_message does those, and raises or refuses where that is due.
+not fit: CommitLog does those, and raises or refuses where that is due.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from mqlake.compiled.kernels.primitives import (
     store32,
     store64,
 )
-from mqlake.compiled.kernels.records import terminate, write_record
+from mqlake.compiled.kernels.records import append_items, read_item, terminate, write_record
 from mqlake.compiled.kernels.single_layout import (
     APPEND_FIELDS,
     APPEND_OK,
     ASLEEP,
+    BATCH_MAX,
+    BATCH_TYPE,
     BODY,
     BORN_HOST,
     BORN_TIMESTAMP,
@@ -64,7 +66,6 @@ from mqlake.compiled.kernels.single_layout import (
     NOTIFY,
     NUMBERS,
     OFFSETS,
-    ONE,
     PHYSICAL_OFFSET,
     PIECES,
     PREPARED_OFFSET,
@@ -100,6 +101,7 @@ from mqlake.compiled.kernels.single_layout import (
     WROTE,
     ZERO,
 )
+from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.record import (
     BORN_HOST_POSITION,
     BORN_TIMESTAMP_POSITION,
@@ -128,6 +130,7 @@ _dict_next = types.ExternalFunction("PyDict_Next", _i32(_i64, _i64, _i64, _i64))
 _dict_set = types.ExternalFunction("PyDict_SetItem", _i32(_i64, _i64, _i64))
 _set_has = types.ExternalFunction("PySet_Contains", _i32(_i64, _i64))
 _utf8 = types.ExternalFunction("PyUnicode_AsUTF8AndSize", _i64(_i64, _i64))
+_new_bytes = types.ExternalFunction("PyBytes_FromStringAndSize", _i64(_i64, _i64))
 _bytes_at = types.ExternalFunction("PyBytes_AsString", _i64(_i64))
 _bytes_size = types.ExternalFunction("PyBytes_Size", _i64(_i64))
 _to_number = types.ExternalFunction("PyLong_AsLongLong", _i64(_i64))
@@ -154,6 +157,7 @@ def _at(kind):
 
 
 words = _at(types.int64)
+half_words = _at(types.int32)
 octets = _at(types.uint8)
 
 
@@ -288,8 +292,8 @@ def is_locked(s):
 
 @compiled
 def write_message(s, body, topic_at, start, size, queue_offset, store_timestamp, properties):
-    """The whole record, its size last."""
-    log, at = octets(s[FILE_ADDRESS]), s[FILE_ADDRESS] + start
+    """The record, all but its size."""
+    log = octets(s[FILE_ADDRESS])
     after = write_record(
         log,
         start,
@@ -306,6 +310,57 @@ def write_message(s, body, topic_at, start, size, queue_offset, store_timestamp,
         np.int64(0),
         words(topic_at)[TOPIC_LENGTH],
     )
+    write_fields(s, log, s[FILE_ADDRESS] + start, start, store_timestamp)
+    put_properties(log, after, properties, s)
+    terminate(log, start + size)
+
+
+@compiled
+def count_items(body):
+    """The messages of a batch; 0 when there are none, or it is damaged."""
+    data, size = octets(_bytes_at(body)), _bytes_size(body)
+    count, item = np.int64(0), np.int64(0)
+    while item < size:
+        item_size, _, _ = read_item(data, item, size)
+        if item_size == 0:
+            return np.int64(0)
+        item += item_size
+        count += 1
+    return count
+
+
+@compiled
+def write_batch(s, body, topic_at, start, size, queue_offset, store_timestamp, places, sizes):
+    """A record of each message, `size` bytes together, all but the first one's size; whether they could be. Where they
+    are goes into the bytes `places`."""
+    head = octets(s[STATE] + 8 * TEMPLATE)
+    write_fields(s, head, s[STATE] + 8 * TEMPLATE, np.int64(0), store_timestamp)
+    _, wrote = append_items(
+        octets(s[FILE_ADDRESS]),
+        start,
+        s[FILE_SIZE] - start,
+        octets(_bytes_at(body)),
+        _bytes_size(body),
+        head,
+        HEAD_SIZE,
+        octets(topic_at + 8 * TOPIC_FIELD),
+        np.int64(0),
+        words(topic_at)[TOPIC_LENGTH],
+        head,
+        np.int64(0),
+        np.int64(0),
+        queue_offset,
+        s[FILE_BASE],
+        size,
+        words(_bytes_at(places)),
+        half_words(_bytes_at(sizes)),
+    )
+    return wrote == size
+
+
+@compiled
+def write_fields(s, log, at, start, store_timestamp):
+    """The fields of a record that write_record does not know; `at` is where log[start] lies."""
     store32(log, start + QUEUE_ID_POSITION, s[NUMBERS + QUEUE_ID])
     store32(log, start + SYS_FLAG_POSITION, s[NUMBERS + SYS_FLAG])
     store64(log, start + BORN_TIMESTAMP_POSITION, s[NUMBERS + BORN_TIMESTAMP])
@@ -314,10 +369,6 @@ def write_message(s, body, topic_at, start, size, queue_offset, store_timestamp,
     words(at + STORE_HOST_POSITION_V4)[0] = s[NUMBERS + STORE_HOST]
     store32(log, start + RECONSUME_TIMES_POSITION_V4, s[NUMBERS + RECONSUME_TIMES])
     store64(log, start + PREPARED_OFFSET_POSITION_V4, s[NUMBERS + PREPARED_OFFSET])
-    put_properties(log, after, properties, s)
-    terminate(log, start + size)
-    keep_order()
-    store32(log, start, size)
 
 
 @compiled
@@ -328,7 +379,7 @@ def set_item(items, at, value):
 
 
 @compiled
-def fill_result(s, result, fields, place, size, host, timestamp, offset):
+def fill_result(s, result, fields, place, size, host, timestamp, offset, places, count):
     """From new objects and the host, none of which it takes."""
     set_item(fields, 0, s[APPEND_OK])
     set_item(fields, 1, place)
@@ -336,18 +387,18 @@ def fill_result(s, result, fields, place, size, host, timestamp, offset):
     set_item(fields, 3, host)
     set_item(fields, 4, timestamp)
     set_item(fields, 5, offset)
-    set_item(fields, 6, s[NONE])
-    set_item(fields, 7, s[ONE])
+    set_item(fields, 6, places)
+    set_item(fields, 7, count)
     fill(result, s, STATUS, s[PUT_OK])
     fill(result, s, APPEND_FIELDS, fields)
     fill(result, s, REASON, s[NO_REASON])
 
 
 @compiled
-def count_put(s, topic, size, began):
-    s[PUTS] += 1
+def count_put(s, topic, count, size, began):
+    s[PUTS] += count
     s[PUT_BYTES] += size
-    topic[TOPIC_PUTS] += 1
+    topic[TOPIC_PUTS] += count
     topic[TOPIC_BYTES] += size
     took = max((clock(CLOCK_REALTIME, s, CLOCK) - began) // 1_000_000, 0)
     s[SLOWEST] = max(s[SLOWEST], took)
@@ -358,10 +409,12 @@ def count_put(s, topic, size, began):
 def put_one(self, message):
     """A new PutMessageResult, or None. `self` is an int: the address of the words."""
     s = words(_to_number(self))
-    if is_a(message, s, MESSAGE_TYPE):
+    is_batch = is_a(message, s, BATCH_TYPE)
+    if is_batch or is_a(message, s, MESSAGE_TYPE):
         # first of all: making them may run the garbage collector, which may run anything
         key, fields, result = _new_tuple(2), _new_tuple(8), _new_object(s[RESULT_TYPE], 0)
-        is_put = key != 0 and fields != 0 and result != 0 and put_with(s, message, key, fields, result)
+        is_put = key != 0 and fields != 0 and result != 0
+        is_put = is_put and put_with(s, message, is_batch, key, fields, result)
         _decref(key)
         _decref(fields)
         if is_put:
@@ -373,7 +426,7 @@ def put_one(self, message):
 
 
 @compiled
-def put_with(s, message, key, fields, result):
+def put_with(s, message, is_batch, key, fields, result):
     """Whether it was put. Nothing in it runs code of anybody else before the end, so what it reads stays as it is."""
     mapped_file, topic_name, queue_id = s[FILE], slot(message, s, TOPIC), slot(message, s, QUEUE_ID)
     body, properties = slot(message, s, BODY), slot(message, s, PROPERTIES)
@@ -382,17 +435,25 @@ def put_with(s, message, key, fields, result):
     if not (is_a(topic_name, s, STR) and is_a(body, s, BYTES) and is_a(properties, s, DICT)):
         return False
     known = found_in(s[TOPICS], topic_name)
-    count, properties_size = read_properties(properties, s)
-    if known == 0 or count < 0 or not read_numbers(s, message):
+    pieces, properties_size = read_properties(properties, s)
+    if known == 0 or pieces < 0 or not read_numbers(s, message):
         return False
     topic_at = _to_number(known)
     topic = words(topic_at)
-    size = HEAD_SIZE + _bytes_size(body) + topic[TOPIC_LENGTH] + 2 + properties_size
+    if is_batch:
+        count = count_items(body) if pieces == 0 and _bytes_size(body) <= s[BATCH_MAX] else np.int64(0)
+        if count == 0:
+            return False
+        size = _bytes_size(body) + count * (HEAD_SIZE + topic[TOPIC_LENGTH] + 2 - ITEM_SIZE_MIN)
+    else:
+        count = np.int64(1)
+        size = HEAD_SIZE + _bytes_size(body) + topic[TOPIC_LENGTH] + 2 + properties_size
+        if size > s[RECORD_MAX]:
+            return False
     start, good = number(slot(mapped_file, s, WROTE), s)
     wake, good_too = number(slot(mapped_file, s, WAKE), s)
     end = start + size
-    room = min(wake, s[FILE_SIZE] - END_FILE_MIN_BLANK_LENGTH)
-    if not good or not good_too or size > s[RECORD_MAX] or end > room:
+    if not good or not good_too or end > min(wake, s[FILE_SIZE] - END_FILE_MIN_BLANK_LENGTH):
         return False
     set_item(key, 0, topic_name)
     set_item(key, 1, queue_id)
@@ -402,18 +463,33 @@ def put_with(s, message, key, fields, result):
         queue_offset, good = number(before, s)
     now = clock(CLOCK_REALTIME, s, CLOCK)
     store_timestamp = now // 1_000_000
-    offset, following = _of_number(queue_offset), _of_number(queue_offset + 1)
+    offset, following = _of_number(queue_offset), _of_number(queue_offset + count)
     place, end_object = _of_number(s[FILE_BASE] + start), _of_number(end)
-    timestamp, size_object = _of_number(store_timestamp), _of_number(size)
-    good = good and offset != 0 and following != 0 and place != 0 and end_object != 0
-    good = good and timestamp != 0 and size_object != 0 and _dict_set(s[OFFSETS], key, following) == 0
+    timestamp, size_object, count_object = _of_number(store_timestamp), _of_number(size), _of_number(count)
+    places, sizes = s[NONE], s[NONE]
+    if is_batch:
+        places, sizes = _new_bytes(0, 8 * count), _new_bytes(0, 4 * count)
+    else:
+        _incref(places)
+        _incref(sizes)
+    good = good and offset != 0 and following != 0 and place != 0 and end_object != 0 and timestamp != 0
+    good = good and size_object != 0 and count_object != 0 and places != 0 and sizes != 0
+    first_size = size
+    if good and is_batch:
+        good = write_batch(s, body, topic_at, start, size, queue_offset, store_timestamp, places, sizes)
+        first_size = np.int64(half_words(_bytes_at(sizes))[0])
+    good = good and _dict_set(s[OFFSETS], key, following) == 0
     if good:  # and from here on nothing can fail
-        write_message(s, body, topic_at, start, size, queue_offset, store_timestamp, count)
+        if not is_batch:
+            write_message(s, body, topic_at, start, size, queue_offset, store_timestamp, pieces)
+        keep_order()
+        store32(octets(s[FILE_ADDRESS]), start, first_size)
         fill(mapped_file, s, WROTE, end_object)
         fill(mapped_file, s, COMMITTED, end_object)
         fill(mapped_file, s, FILE_TIMESTAMP, timestamp)
-        fill_result(s, result, fields, place, size_object, slot(message, s, STORE_HOST), timestamp, offset)
-        count_put(s, topic, size, now)
+        host = slot(message, s, STORE_HOST)
+        fill_result(s, result, fields, place, size_object, host, timestamp, offset, places, count_object)
+        count_put(s, topic, count, size, now)
         # last: what a message had in its slots before may run code when it goes
         fill(message, s, STORE_TIMESTAMP, timestamp)
         fill(message, s, QUEUE_OFFSET, offset)
@@ -421,6 +497,6 @@ def put_with(s, message, key, fields, result):
         if words(s[ASLEEP])[0] != 0:
             _decref(_call(s[NOTIFY]))
             _clear_error()
-    for one in (offset, following, place, end_object, timestamp, size_object):
+    for one in (offset, following, place, end_object, timestamp, size_object, count_object, places, sizes):
         _decref(one)
     return good

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 # --- addresses of objects, all of which outlive the words
-MESSAGE_TYPE, STR, BYTES, INT, TUPLE, DICT, NONE, FALSE, ZERO, ONE, NO_REASON = range(11)
+MESSAGE_TYPE, BATCH_TYPE, STR, BYTES, INT, TUPLE, DICT, NONE, FALSE, ZERO, NO_REASON = range(11)
 SPECIAL = 11
 """A frozenset: the names of properties that put_one leaves to others."""
 HOSTS, TOPICS, OFFSETS = 12, 13, 14
@@ -27,8 +27,8 @@ STATUS, APPEND_FIELDS, REASON = 36, 37, 38
 WROTE, COMMITTED, FILE_TIMESTAMP, WAKE = 39, 40, 41, 42
 FLAG_BITS = 43
 
-# --- the file, and the largest record
-FILE_ADDRESS, FILE_SIZE, FILE_BASE, RECORD_MAX = 44, 45, 46, 47
+# --- the file, and the largest record and batch
+FILE_ADDRESS, FILE_SIZE, FILE_BASE, RECORD_MAX, BATCH_MAX = 44, 45, 46, 47, 59
 
 # --- counters
 PUTS, PUT_BYTES, SLOWEST = 48, 49, 50
@@ -39,7 +39,7 @@ STATE = 56
 """The address of the words."""
 ASLEEP, NOTIFY = 57, 58
 """The address of a word, and a function without arguments that is called after a put while that word is not 0."""
-NUMBERS = 59
+NUMBERS = 60
 """The message's numbers and hosts: that of the slot BORN_HOST is at NUMBERS + BORN_HOST."""
 PROPERTIES_MAX = 64
 PIECES = NUMBERS + PHYSICAL_OFFSET + 1

@@ -183,7 +183,9 @@ class CommitLog:
         self._unchecked_max = min(config.max_message_size, PROPERTIES_LENGTH_MAX)
         self._prop_crc = config.enabled_append_prop_crc
         self._crc_tail_length = CRC32_TAIL_LENGTH if self._prop_crc else 0
-        self.single = SinglePut(queue_offsets, self._lock, _SPECIAL_PROPERTIES, self._unchecked_max)
+        self.single = SinglePut(
+            queue_offsets, self._lock, _SPECIAL_PROPERTIES, self._unchecked_max, config.max_message_size
+        )
 
     # ------------------------------------------------------------------ one message
 
@@ -436,7 +438,10 @@ class CommitLog:
             topic = field[version:]
             if self._prop_crc or self.config.write_without_mmap:
                 return self._put_items(batch, topic, version)
-            return self._put_blob(batch, topic, version)
+            result = self._put_blob(batch, topic, version)
+            if result.is_ok:
+                self.single.learn(batch, field)
+            return result
         except (MessageError, FormatError) as error:
             return _refusal(error)
 

@@ -1,4 +1,4 @@
-"""SinglePut: usual messages, one at a time, from the object to the log and the result in one compiled call.
+"""SinglePut: a usual message or batch, from the object to the log and the result in one compiled call.
 
     put(message) ──▶ a builtin function ──▶ compiled.kernels.single.put_one ──▶ PutMessageResult
                                                     └──▶ None: CommitLog.put_message does it
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from mqlake.compiled import Worth, load
 from mqlake.compiled.kernels import single_layout as layout
 from mqlake.formats.record import encode_unpublished
-from mqlake.message import HOST_BYTES, Host, MessageExtBrokerInner
+from mqlake.message import HOST_BYTES, Host, MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.results import APPEND_OK, PUT_OK, PutMessageResult
 
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 PUTS_BEFORE = 2000
 """Puts of a process before the compiled function is loaded, which takes up to a second of a processor."""
 HOSTS_MAX = 4096
+BATCH_MAX = 64 * 1024
+"""Bytes: others do not stand still for long while one is written."""
 
 Int64s = npt.NDArray[np.int64]
 Put = Callable[[MessageExtBrokerInner], PutMessageResult | None]
@@ -81,7 +83,8 @@ class SinglePut:
 
     That is so until open(), and until so many messages have been learned from that it pays to load compiled code.
     `offsets` and `lock` are the log's: a put changes the first while nobody holds the second. `special`: properties of
-    messages that are left to CommitLog; `record_max`: bytes of the largest record that is not.
+    messages that are left to CommitLog; `record_max` and `batch_max`: bytes of the largest record and batch that are
+    not.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class SinglePut:
         lock: threading.Lock,
         special: Iterable[str],
         record_max: int,
+        batch_max: int,
     ) -> None:
         self.put: Put = _decline
         self._is_open = self._loads = False
@@ -98,6 +102,7 @@ class SinglePut:
         self._hosts: dict[Host, bytes] = {}
         self._words = words = np.zeros(layout.SIZE, np.int64)
         words[layout.RECORD_MAX] = record_max
+        words[layout.BATCH_MAX] = min(batch_max, BATCH_MAX)
         self._objects: dict[int, object] = {
             layout.STR: str,
             layout.BYTES: bytes,
@@ -107,7 +112,6 @@ class SinglePut:
             layout.NONE: None,
             layout.FALSE: False,
             layout.ZERO: 0,
-            layout.ONE: 1,
             layout.NO_REASON: "",
             layout.SPECIAL: frozenset(special),
             layout.HOSTS: self._hosts,
@@ -115,6 +119,7 @@ class SinglePut:
             layout.OFFSETS: offsets,
             layout.LOCKED: lock.locked,
             layout.MESSAGE_TYPE: MessageExtBrokerInner,
+            layout.BATCH_TYPE: MessageExtBatch,
             layout.RESULT_TYPE: PutMessageResult,
             layout.PUT_OK: PUT_OK,
             layout.APPEND_OK: APPEND_OK,
