@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.log.log_end import SECTOR
 from mqlake.store.message_store import DefaultMessageStore, open_store
+from mqlake.store.queues.consume_queue import CqUnit
 from mqlake.store.recovery import RecoveryReport
 from tests.crash.power import Disk
 from tests.golden import unpack
@@ -751,6 +753,50 @@ class TestDerived:
         _, found = recovered(tmp_path)
         assert found == bodies
         assert contents(tmp_path / "consumequeue") == before
+
+    def test_a_file_lost_from_between_two_of_a_batch_queue_is_filled_in(
+        self, tmp_path: Path, crashed: bool
+    ) -> None:
+        bodies = [b"body %d" % n for n in range(70)]
+        config = config_of(tmp_path, mapperFileSizeBatchConsumeQueue=1150)
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[DefaultMessageStore]:
+            store = DefaultMessageStore(config, is_batch_topic=lambda _: True)
+            store.load_and_start(None, None)
+            with store:
+                yield store
+
+        with opened() as store:
+            for body in bodies:
+                assert store.put_message(MessageExtBrokerInner("T", body)).is_ok
+        before = contents(tmp_path / "batchconsumequeue")
+        sorted((tmp_path / "batchconsumequeue" / "T" / "0").iterdir())[1].unlink()
+        if crashed:
+            pretend_crash(tmp_path)
+        with opened() as store:
+            assert bodies_of(store) == bodies
+        assert contents(tmp_path / "batchconsumequeue") == before
+
+    def test_a_file_lost_from_between_two_of_an_extension_is_filled_in(
+        self, tmp_path: Path, crashed: bool
+    ) -> None:
+        settings = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 1024}
+        bodies = [b"body %d" % n for n in range(170)]
+        filled(tmp_path, bodies, **settings)
+
+        def units() -> list[CqUnit | None]:
+            with open_store(tmp_path, {**SMALL, **settings}) as store:
+                queue = store.consume_queues.get("T", 0)
+                assert queue is not None
+                return [queue.get(offset) for offset in range(len(bodies))]
+
+        before = units()
+        sorted((tmp_path / "consumequeue_ext" / "T" / "0").iterdir())[1].unlink()
+        if crashed:
+            pretend_crash(tmp_path)
+        assert units() == before
+        assert recovered(tmp_path, **settings)[1] == bodies
 
     def test_an_index_whose_header_is_nonsense_is_made_again(self, tmp_path: Path, crashed: bool) -> None:
         filled(tmp_path, BODIES)

@@ -47,6 +47,7 @@ from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
 from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader
 from mqlake.store.queues.bridge_gaps import bridge_gaps
+from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, write_ends
 
@@ -501,7 +502,8 @@ class Recovery:
         for chunk in self._dispatch(start, found.end, self._dispatchers):
             report.records_scanned += chunk.count
         for queue in self._consume_queues.with_gaps():
-            if queue.first_gap:  # after a unit: the log has a hole there
+            # after a unit: the log has a hole there
+            if queue.first_gap and isinstance(queue, ConsumeQueue):
                 bridge_gaps(queue)
         self._fill_gaps(found.end)
 

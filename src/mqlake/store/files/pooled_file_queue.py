@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import logging
 import os
+from itertools import pairwise
 
 from mqlake.base.durable import fsync_dir
 from mqlake.errors import StoreCorruptError, WrongFileSizeError
@@ -142,6 +143,15 @@ class PooledFileQueue:
         if number >= 0 and offset < files[number].file_from_offset + self.file_size:
             return files[number]
         return None
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Where files are missing between others: the parts [start, end) of the data."""
+        ends = ((before.file_from_offset + self.file_size, after) for before, after in pairwise(self.files))
+        return [
+            (end, after.file_from_offset)
+            for end, after in ends
+            if end < min(after.file_from_offset, self.max_offset)
+        ]
 
     def next_file_start(self, offset: int) -> int:
         """Where the first file after `offset` begins; `max_offset` when there is none."""

@@ -56,6 +56,11 @@ class BatchConsumeQueue(UnitQueue):
         )
         return result
 
+    def recover(self, *, thorough: bool) -> int:
+        max_physic_offset = super().recover(thorough=thorough)
+        self._look_for_lost_files()
+        return max_physic_offset
+
     # ------------------------------------------------------------------ writing
 
     def put_units(self, units: Units) -> None:

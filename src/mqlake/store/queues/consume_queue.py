@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mqlake.formats.consume_queue import CQ_DTYPE, CQ_STORE_UNIT_SIZE, PRE_BLANK, PRE_BLANK_SIZE, UNIT
-from mqlake.formats.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExtUnit, is_ext_address
+from mqlake.formats.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExtUnit, decorate, is_ext_address
 from mqlake.store.files.file_pool import Buffer, FilePool, PooledFile
 from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
 from mqlake.store.queues.unit_queue import CHUNK, I64Array, UnitQueue, Units
@@ -52,7 +51,7 @@ class ConsumeQueue(UnitQueue):
     While it `stops_at_gaps` no unit is written after one: a crash must not leave pre-blanks that the log could fill.
     """
 
-    __slots__ = ("_ahead", "_read_to", "ext", "first_gap", "stops_at_gaps")
+    __slots__ = ("_ahead", "_read_to", "ext", "stops_at_gaps")
 
     dtype = CQ_DTYPE
     unit = UNIT
@@ -70,7 +69,6 @@ class ConsumeQueue(UnitQueue):
     ) -> None:
         super().__init__(topic, queue_id, directory, file_size, pool, size_key="mappedFileSizeConsumeQueue")
         self.ext = ext
-        self.first_gap: int | None = None
         self.stops_at_gaps = False
         # units read ahead for who reads on: the files as they were, the first one's position, and the units
         self._ahead: tuple[list[PooledFile], int, bytes] = ([], 0, b"")
@@ -97,17 +95,25 @@ class ConsumeQueue(UnitQueue):
         self._look_for_lost_files()
         return max_physic_offset
 
+    def _is_lost(self, first: int, end: int) -> bool:
+        """Where pre-blanks come before or after them, the messages were missing already when the next file was begun
+        (see _place)."""
+        around = map(self._unit, (first - 1, end))
+        return not any(unit is None or self.is_blank(unit) for unit in around)
+
     def _look_for_lost_files(self) -> None:
-        """Notes the gap that a file leaves which is gone from between two others. Where pre-blanks come before or after
-        it, the messages were missing already when the next file was begun (see _place)."""
-        for before, after in pairwise(self.files.files):
-            end = before.file_from_offset + self.files.file_size
-            if end == after.file_from_offset or end >= self.files.max_offset:
-                continue
-            around = (end // CQ_STORE_UNIT_SIZE - 1, after.file_from_offset // CQ_STORE_UNIT_SIZE)
-            if not any(unit is None or self.is_blank(unit) for unit in map(self._unit, around)):
-                logger.warning("%r: the file that begins at byte %d is gone", self, end)
-                self._note_gap(end // CQ_STORE_UNIT_SIZE)
+        super()._look_for_lost_files()
+        lost = [] if self.ext is None else self.ext.files.missing()
+        for file in self.files.files if lost else ():
+            units = self._units(file.file_from_offset, self.files.file_size // CQ_STORE_UNIT_SIZE)
+            for start, end in lost:
+                addresses = units["tags_code"]
+                found = np.flatnonzero((addresses >= decorate(start)) & (addresses < decorate(end)))
+                if len(found):
+                    logger.warning(
+                        "%r: the file of its extension that begins at byte %d is gone", self, start
+                    )
+                    self._note_gap(file.file_from_offset // CQ_STORE_UNIT_SIZE + int(found[0]))
 
     # ------------------------------------------------------------------ writing
 
@@ -191,18 +197,6 @@ class ConsumeQueue(UnitQueue):
                 self.files.write(end, PRE_BLANK * (-end % file_size // CQ_STORE_UNIT_SIZE))
                 start = file_start
         return start, PRE_BLANK * ((offset - start) // CQ_STORE_UNIT_SIZE) + bytes(data)
-
-    def _note_gap(self, queue_offset: int) -> None:
-        if self.first_gap is None:
-            self.first_gap = queue_offset
-
-    def cut_gap(self) -> None:
-        """Drops everything from the first gap on, so that dispatching the log again can fill it."""
-        if self.first_gap is not None:
-            self._set_end(max(self.first_gap * CQ_STORE_UNIT_SIZE, self.files.min_offset), erase=True)
-            if self.is_empty:
-                self.destroy()
-            self.first_gap = None
 
     # ------------------------------------------------------------------ reading
 
@@ -403,6 +397,5 @@ class ConsumeQueue(UnitQueue):
 
     def destroy(self) -> None:
         super().destroy()
-        self.first_gap = None
         if self.ext is not None:
             self.ext.destroy()

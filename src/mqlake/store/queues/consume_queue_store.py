@@ -230,9 +230,9 @@ class ConsumeQueueStore:
         for queue in self.with_gaps():
             queue.cut_gap()
 
-    def with_gaps(self) -> list[ConsumeQueue]:
+    def with_gaps(self) -> list[Queue]:
         """The queues in which messages were missing when later ones came."""
-        return [queue for queue in self if isinstance(queue, ConsumeQueue) and queue.first_gap is not None]
+        return [queue for queue in self if queue.first_gap is not None]
 
     # ------------------------------------------------------------------ dispatch
 

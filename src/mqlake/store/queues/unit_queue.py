@@ -42,6 +42,7 @@ class UnitQueue(ABC):
         "_min_physical",
         "ends_in_damage",
         "files",
+        "first_gap",
         "max_physic_offset",
         "min_logic_offset",
         "queue_id",
@@ -63,6 +64,8 @@ class UnitQueue(ABC):
         self.min_logic_offset = 0
         # set by recover(): after the end that it found lies something that is no unit, and no zeros either
         self.ends_in_damage = False
+        # number of the first unit that is missing before others, as far as that was seen since the queue was opened
+        self.first_gap: int | None = None
         # physical offset of the unit at min_logic_offset, -1 when not known
         self._min_physical = -1
 
@@ -141,6 +144,29 @@ class UnitQueue(ABC):
         self._note_last(last)
         self._min_physical = first[0]
         return True
+
+    def _look_for_lost_files(self) -> None:
+        """Notes the gap that a file leaves which is gone from between two others."""
+        for start, end in self.files.missing():
+            if self._is_lost(start // self.unit_size, end // self.unit_size):
+                logger.warning("%r: the file that begins at byte %d is gone", self, start)
+                self._note_gap(start // self.unit_size)
+
+    def _is_lost(self, first: int, end: int) -> bool:
+        """True if the units [first, end), of which no file is there, have been there."""
+        return True
+
+    def _note_gap(self, number: int) -> None:
+        if self.first_gap is None:
+            self.first_gap = number
+
+    def cut_gap(self) -> None:
+        """Drops everything from the first gap on, so that dispatching the log again can fill it."""
+        if self.first_gap is not None:
+            self._set_end(max(self.first_gap * self.unit_size, self.files.min_offset), erase=True)
+            if self.is_empty:
+                self.destroy()
+            self.first_gap = None
 
     def _end_of_data(self, file: PooledFile, *, thorough: bool) -> int:
         """Position in `file` of the first unit without data, or the file's size."""
@@ -331,5 +357,6 @@ class UnitQueue(ABC):
     def destroy(self) -> None:
         """Deletes all files."""
         self.files.destroy()
+        self.first_gap = None
         self.max_physic_offset = self._min_physical = -1
         self.min_logic_offset = 0
