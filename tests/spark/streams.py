@@ -10,6 +10,9 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from mqlake.spark.error_messages import when_workers_start
 from tests.waiting import until
 
+TRIES = 20
+"""At 10 s each: as patient as other tests."""
+
 
 def catch_up(writer: Callable[[], DataStreamWriter]) -> None:
     """Runs a query until it has read what there is. Raises its StreamingQueryException."""
@@ -18,7 +21,7 @@ def catch_up(writer: Callable[[], DataStreamWriter]) -> None:
 
 def finish(start: Callable[[], StreamingQuery]) -> None:
     """Waits until a query ends. Raises its StreamingQueryException."""
-    when_workers_start(lambda: start().awaitTermination())
+    when_workers_start(lambda: start().awaitTermination(), TRIES)
 
 
 def follow(
@@ -38,4 +41,4 @@ def follow(
             raise error
         return query
 
-    return when_workers_start(begin)
+    return when_workers_start(begin, TRIES)

@@ -187,8 +187,9 @@ def dumps(value: Any, *, pretty: bool = True, browser_compatible: bool = False) 
 # The quantifiers are possessive: without a closing quote they give up in linear time.
 _DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL)
-_SPACE = re.compile(r"(?:[ \t\r\n\f\b]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
-_SPACE_AND_COMMAS = re.compile(r"(?:[ \t\r\n\f\b,]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
+# not *+, which up to Python 3.11.4 also takes a comment that does not end
+_SPACE = re.compile(r"(?:[ \t\r\n\f\b]++|//[^\n]*+|/\*.*?\*/)*", re.DOTALL)
+_SPACE_AND_COMMAS = re.compile(r"(?:[ \t\r\n\f\b,]++|//[^\n]*+|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"(-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?)([LSBFD])?")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
