@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import errno
 import os
 import struct
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +16,10 @@ from mqlake.formats.index import build_key, index_key_hash
 from mqlake.message import MessageSysFlag
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.index.index_service import IndexService, file_name, file_time
 from tests.store.log_of import LogOf, Record
+from tests.waiting import PATIENCE_S
 
 SLOTS, ENTRIES = 5, 8  # 7 keys a file
 NOW = datetime.datetime(2024, 2, 29, 12, 0, 0, 123_000)
@@ -296,6 +300,35 @@ def test_a_crash_drops_what_was_not_known_to_be_flushed(tmp_path, checkpoint):
     again.dispatch(*log.dispatched(start))
     again.close()
     assert contents(tmp_path) == before
+
+
+def test_a_new_file_waits_for_the_room_of_a_dropped_one(tmp_path, checkpoint, monkeypatch):
+    """A file that is being written out is closed beside the recovery, and its room is free after that."""
+    log, index = log_of(25), loaded(tmp_path)
+    index.dispatch(*log.dispatched())
+    index.close()
+    may_close, closed, close = threading.Event(), [], MappedFile.close
+
+    def slow_close(file):
+        if threading.current_thread().name == "IndexClosing":
+            may_close.wait(PATIENCE_S)
+            closed.append(file.path)
+        close(file)
+
+    def full_until_closed(self, name):
+        if not may_close.is_set():
+            may_close.set()
+            raise OSError(errno.ENOSPC, "no room")
+        assert closed
+        return whole(self, name)
+
+    monkeypatch.setattr(MappedFile, "close", slow_close)
+    again, whole = loaded(tmp_path, False, checkpoint), IndexService._open
+    assert again.files == [] and not any(tmp_path.glob("index/*")) and not closed
+    monkeypatch.setattr(IndexService, "_open", full_until_closed)
+    again.dispatch(*log.dispatched())
+    assert again.files
+    again.close()
 
 
 def test_a_crash_before_the_first_file_was_full(tmp_path, checkpoint):

@@ -137,5 +137,9 @@ class IndexFile:
     def destroy(self) -> None:
         """Closes and deletes the file; it may be gone already. OSError."""
         self.mapped_file.close()
+        self.unlink()
+
+    def unlink(self) -> None:
+        """Deletes the file's name, if it is there. OSError."""
         if os.path.exists(self.path):
             os.unlink(self.path)

@@ -48,6 +48,11 @@ def file_time(name: str) -> datetime.datetime | None:
         return None
 
 
+def _close_all(files: list[IndexFile]) -> None:
+    for file in files:
+        file.close()
+
+
 class IndexKeys(NamedTuple):
     """Keys of the records of one scan, in order: the hash of each, and its record's place and time (ms)."""
 
@@ -78,6 +83,8 @@ class IndexService:
         self._read_only = read_only
         self._clock = clock
         self._files_lock = threading.Lock()
+        # closes deleted files
+        self._closing: threading.Thread | None = None
         # replaced, never changed: readers take it as it is
         self.files: list[IndexFile] = []
 
@@ -121,7 +128,10 @@ class IndexService:
             self.rebuild_from = max(0, first.header.begin_phy_offset) if first.is_sound else 0
         for file in dropped:
             logger.warning("%r may be damaged: deleted, and its entries are rebuilt", file)
-            file.destroy()
+            file.unlink()
+        # a file that is being written out is closed when that is done, which takes as long as a recovery
+        self._closing = threading.Thread(target=_close_all, args=(dropped,), name="IndexClosing", daemon=True)
+        self._closing.start()
 
     def _tell_flushed(self, checkpoint: StoreCheckpoint) -> None:
         """Takes the checkpoint's word back for files that are gone: those made again in their place end at the
@@ -208,7 +218,13 @@ class IndexService:
         if last is not None and not last.is_full:
             return last
         os.makedirs(self._dir, exist_ok=True)
-        file = self._open(self._new_name())
+        try:
+            file = self._open(self._new_name())
+        except OSError:
+            if self._closing is None:
+                raise
+            self._wait_until_closed()  # there may be room now
+            file = self._open(self._new_name())
         if last is None:
             file.begin()
         else:
@@ -217,6 +233,11 @@ class IndexService:
         with self._files_lock:
             self.files = [*self.files, file]
         return file
+
+    def _wait_until_closed(self) -> None:
+        if self._closing is not None:
+            self._closing.join()
+            self._closing = None
 
     def _new_name(self) -> str:
         """Of this moment, or the first later one that sorts after the newest file and is free."""
@@ -296,6 +317,6 @@ class IndexService:
             file.destroy()
 
     def close(self) -> None:
-        for file in self.files:
-            file.close()
+        self._wait_until_closed()
+        _close_all(self.files)
         self.files = []
