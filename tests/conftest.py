@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,14 @@ def _mapped_files_are_closed() -> Iterator[None]:
     assert left <= LEFT_MAX, (
         f"{left} mapped files are left open: close the stores and queues that the tests opened"
     )
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    """A directory in memory, for tests that make thousands of small files: a disk need not wait for them."""
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="mqlake-", dir=place) as directory:
+        yield Path(directory)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,10 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
-import os
 import random
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -189,16 +186,6 @@ class Patient:
 
 def _i32(data: bytes, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "big")
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    """A directory in memory: the damage is on purpose, the disk need not wait for it."""
-    directory = Path(
-        tempfile.mkdtemp(prefix="mqlake-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    )
-    yield directory
-    shutil.rmtree(directory)
 
 
 BODY_FLIPS = 8

@@ -129,7 +129,7 @@ def test_javas_slave_of_a_master_here(tmp_path: Path) -> None:
         **files,
         "brokerRole": "SYNC_MASTER",
         "inSyncReplicas": 2,
-        "slaveTimeout": 5000,
+        "slaveTimeout": 10_000,
         "haListenPort": 0,
     }
     with MqlakeBroker(tmp_path / "master", role) as master:
