@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from mqlake.spark.error_messages import when_workers_start
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
+
+TRIES = int(PATIENCE_S // 10)
 
 TRIES = 20
 """At 10 s each: as patient as other tests."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.broker.requests.recall_message import delete_key
 from mqlake.message import TIMER_TOPIC
 from mqlake.message.recall import RecallHandle, decode_recall_handle
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -134,6 +135,12 @@ def test_a_broker_that_may_not_be_written_recalls_if_it_may(tmp_path: Path, allo
 
     settings = {"allowRecallWhenBrokerNotWriteable": str(allowed).lower()}
     on_a_broker(tmp_path, scene, recallMessageEnable="true", **settings)
+
+
+def test_the_key_that_cancels() -> None:
+    handle = RecallHandle("T", "broker-a", 5, "K")
+    assert delete_key(handle, append_topic=True) == "T+K"
+    assert delete_key(handle, append_topic=False) == "K"
 
 
 def test_unless_enabled_nothing_is_recalled(tmp_path: Path) -> None:

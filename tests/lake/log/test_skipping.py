@@ -489,8 +489,13 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
+@pytest.mark.parametrize("cost", [0, 1 << 20])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_no_row_is_lost_with_a_file_of_a_queue(long_queue: Path, tmp_path: Path, damage: str) -> None:
+def test_no_row_is_lost_with_a_file_of_a_queue(
+    long_queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, cost: int
+) -> None:
+    """Where it costs much to look at all queues, those of the topic alone decide."""
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", cost)
     wanted = [m.physical_offset for m in seen(long_queue) if m.topic == "A"]
     found, plan = read(long_queue, ds.EqualTo(("topic",), "A"), mode="failFast")
     assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
