@@ -1,4 +1,4 @@
-"""Frames with damaged headers, each after one of the same shape, given to the compiled reader of headers.
+"""Frames with damaged headers, each after two of the same shape, given to the compiled reader of headers.
 
     NUMBA_BOUNDSCHECK=1 python -m tests.fuzz.send_headers BYTES [SEED]     so many bytes of frames, every index checked
 
@@ -66,14 +66,15 @@ def run(size: int, seed: int = 1) -> tuple[int, int, int]:
     while done < size:
         names = chance.choice((letters, list(kernels.LONG_NAMES[:13]), chance.sample(letters, 5)))
         separators = chance.choice(SEPARATORS)
-        alike = framed(header(chance, names, separators))
+        alike = [framed(header(chance, names, separators)) for _ in range(2)]
         data = damaged(chance, framed(header(chance, names, separators)))
         HEAD[:] = 0
         alone = read(data)
-        assert read(alike)[0] > 0 and HEAD[kernels.SHAPE_VALUES] > 0
+        for frame in alike:
+            assert read(frame)[0] > 0 and HEAD[kernels.HEAD_SHAPE] > 0
         after = assert_alike(data)
         assert after == alone[0], data
-        done += len(data) + len(alike)
+        done += len(data) + sum(map(len, alike))
         count += 1
         found += after > 0
     return done, count, found

@@ -388,6 +388,60 @@ def test_usual_sends_with_long_names(tmp_path: Path, kind: SerializeType) -> Non
     on_two_brokers(tmp_path, scene)
 
 
+def test_what_differs_between_sends_of_one_shape(tmp_path: Path) -> None:
+    """The fourth one of each run is read by the shape of those before it, and is not usual or differs elsewhere."""
+
+    def one(number: int, key: str = "", wait: str = "true", **fields: Any) -> bytes:
+        values = properties(KEYS=f"k{number}", UNIQ_KEY=key or f"7F0000010001{number:04}", WAIT=wait)
+        given = {"queue_id": number % 4, "born_timestamp": 1_700_000_000_000 + number, "properties": values}
+        return send(opaque=number, **{**given, **fields})
+
+    def changed(old: bytes, new: bytes) -> Callable[[int], bytes]:
+        def frame(number: int) -> bytes:
+            made = one(number, queue_id=1).replace(old, new)
+            assert new in made
+            return made
+
+        return frame
+
+    odd: list[Callable[[int], bytes]] = [
+        lambda n: one(n, key="K" * 128),
+        lambda n: one(n, key="K" * 129),
+        lambda n: one(n, key="K\x7f"),
+        lambda n: one(n, key="Ké"),
+        lambda n: one(n, key='K"\\'),
+        lambda n: one(n, wait="false"),
+        lambda n: one(n, queue_id=7),
+        lambda n: one(n, queue_id=17),
+        lambda n: one(n, queue_id=-1),
+        lambda n: one(n, sys_flag=1),
+        lambda n: one(n, sys_flag=4),
+        lambda n: one(n, flag=9),
+        lambda n: one(n, reconsume_times=2),
+        lambda n: one(n, born_timestamp=-5),
+        lambda n: one(n, command_flag=ONEWAY_FLAG),
+        lambda n: one(n, code=RequestCode.SEND_BATCH_MESSAGE),
+        lambda n: one(n, topic="Others"),
+        lambda n: one(n, properties=properties(UNIQ_KEY=f"{n}")),
+        changed(b'"e":"1"', b'"e":"x"'),
+        changed(b'"g":"17', b'"g":"1x'),
+        changed(b"KEYS", b"KEYZ"),
+        changed(b"KEYS", b"WAIT"),
+        changed(b"\\u0002UNIQ", b"\\u0003UNIQ"),
+        changed(b'"k":"false"', b'"k":"falsy"'),
+    ]
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        frames = [
+            (odd[n // 6](n) if n % 6 == 3 and n // 6 < len(odd) else one(n)) for n in range(6 * len(odd) + 40)
+        ]
+        await both_say(fast, plain, b"".join(frames))
+        assert sum(numbers) > 5 * len(odd) + 30
+
+    on_two_brokers(tmp_path, scene)
+
+
 def with_header(frame: bytes, write: Callable[[dict[str, Any]], str]) -> bytes:
     """The same frame, its JSON header written as another client writes it."""
     size = int.from_bytes(frame[5:8], "big")

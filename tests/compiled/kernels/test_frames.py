@@ -23,6 +23,7 @@ from tests.formats.columns_cases import INPUT, OUTPUT
 
 HEAD = np.zeros(kernels.HEAD_ROOM, np.int64)
 FIELDS = np.zeros((kernels.LETTERS, 2), np.int64)
+SHAPES = np.zeros(kernels.SHAPES_SIZE, np.uint8)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 COMMANDS = st.builds(
@@ -50,7 +51,8 @@ def read(data: bytes, room: int | None = None) -> tuple[int, RemotingCommand | N
     text = OUTPUT.put(bytes(len(data) if room is None else room))
     buf = INPUT.put(data)
     buf.flags.writeable = False
-    stop, end = kernels.read_frame(buf, 0, len(buf), HEAD, FIELDS, text, 0)
+    stop, end = kernels.read_frame(buf, 0, len(buf), HEAD, FIELDS, text, 0, SHAPES)
+    kernels.place_fields(HEAD, FIELDS, 0)
     assert 0 <= end <= len(text)
     if stop <= 0:
         return stop, None
@@ -85,21 +87,72 @@ def test_as_the_codec_reads_it(command: RemotingCommand) -> None:
     assert assert_alike(frame + b"\0\0\0\x01") == len(frame)
 
 
-@given(st.lists(COMMANDS, min_size=2, max_size=2), st.data())
-def test_the_header_before_changes_nothing(commands: list[RemotingCommand], data: st.DataObject) -> None:
+PROPERTY = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
+PROPERTIES = st.lists(
+    st.tuples(st.sampled_from(["UNIQ_KEY", "WAIT", "KEYS", "é"]), st.one_of(PROPERTY, TEXTS)), max_size=4
+).map(lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs))
+
+
+@given(COMMANDS, st.data())
+def test_the_headers_before_change_nothing(command: RemotingCommand, data: st.DataObject) -> None:
     """Of the same shape, or nearly: with its bytes, some of them damaged, the next one is read as if it came first."""
-    first, second = commands
-    first.serialize_type = second.serialize_type = SerializeType.JSON
-    values = data.draw(st.lists(TEXTS, min_size=len(first.ext_fields), max_size=len(first.ext_fields)))
-    second.ext_fields = dict(zip(first.ext_fields, values, strict=True))
-    frame = bytearray(encode_frame(second))
+    command.serialize_type = SerializeType.JSON
+    names, properties = (
+        [*command.ext_fields],
+        "properties" if max(map(len, [*command.ext_fields, ""])) > 1 else "i",
+    )
+    frames = []
+    for _ in range(data.draw(st.integers(2, 4))):
+        command.ext_fields = {name: data.draw(TEXTS) or "x" for name in names if data.draw(st.integers(0, 9))}
+        command.ext_fields[properties] = data.draw(PROPERTIES) or "x"
+        command.opaque = data.draw(INT32)
+        frames.append(encode_frame(command))
+    last = bytearray(frames.pop())
     if data.draw(st.booleans()):
-        frame[data.draw(st.integers(8, len(frame) - 1))] = data.draw(st.sampled_from(b'"\\,:{} 0a\x00\xff'))
+        last[data.draw(st.integers(8, len(last) - 1))] = data.draw(st.sampled_from(b'"\\,:{} 0a\x00\xff'))
     HEAD[:] = 0
-    alone = read(bytes(frame))
-    assert read(encode_frame(first))[0] > 0
-    assert HEAD[kernels.SHAPE_VALUES] > 0
-    assert repr(read(bytes(frame))) == repr(alone)
+    alone = read(bytes(last))
+    HEAD[:] = 0
+    for frame in frames:
+        assert_alike(frame)
+    assert repr(read(bytes(last))) == repr(alone)
+
+
+def steps() -> int:
+    """How many values of the last header's shape vary."""
+    shape = int(HEAD[kernels.HEAD_SHAPE])
+    assert shape > 0
+    return int(HEAD[shape + kernels.SHAPE_STEPS])
+
+
+def test_only_what_varies_is_read() -> None:
+    """What the two headers before had in common is compared: with other bytes in its place none is read alike."""
+    HEAD[:] = 0
+
+    def frame(number: int) -> bytes:
+        properties = f"KEYS\1k{number}\2TAGS\1T\2UNIQ_KEY\1{number}\2WAIT\1true\2"
+        fields = {"a": "group", "e": str(number), "i": properties, "k": "false"}
+        return encode_frame(RemotingCommand(310, opaque=number, ext_fields=fields))
+
+    for number in range(7, 13):
+        assert_alike(frame(number))
+        # the opaque, e, KEYS, UNIQ_KEY, and where the properties begin and stop
+        assert steps() == (3 if number == 7 else 6)
+        assert bool(HEAD[kernels.HEAD_NOTED]) == (number < 9)
+        HEAD[kernels.HEAD_NOTED] = 0
+    assert read(frame(13).replace(b"group", b"grouq"))[0] > 0
+    assert HEAD[kernels.HEAD_NOTED] > 0 and steps() == 7
+
+
+def test_a_pair_has_two_shapes() -> None:
+    """Messages with keys and without in turn: each is read by its own shape."""
+    HEAD[:] = 0
+    for number in range(10, 20):
+        for keys in ("", f"KEYS\1k{number}\2"):
+            fields = {"i": f"{keys}UNIQ_KEY\1{number}\2"}
+            assert_alike(encode_frame(RemotingCommand(310, opaque=number, ext_fields=fields)))
+    assert sorted(HEAD[kernels.SHAPES_AT :: kernels.SHAPE_SIZE].nonzero()[0]) == [0, 1]
+    assert steps() == 5
 
 
 JSON_VALUES = st.one_of(

@@ -52,7 +52,8 @@ def is_signed(data: bytes, name: str, secret: str) -> bool:
     head, fields = np.zeros(frames.HEAD_ROOM, np.int64), np.zeros((frames.LETTERS, 2), np.int64)
     text = np.zeros(2 * len(data) + kernels.NEW_ROOM, np.uint8)
     buf = np.frombuffer(data, np.uint8)
-    stop, end = frames.read_frame(buf, 0, len(buf), head, fields, text, 0)
+    shapes = np.zeros(frames.SHAPES_SIZE, np.uint8)
+    stop, end = frames.read_frame(buf, 0, len(buf), head, fields, text, 0, shapes)
     assert stop == len(data), "a frame of this kind is read by the kernels"
     known = name.encode()
     signers, slots = np.zeros(2 * SIGNER_SIZE, np.int64), np.zeros(SIGNER_SLOTS_MAX, np.int64)

@@ -535,6 +535,7 @@ class FastSend:
                 end_answer,
                 SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
                 SIGNER_NAMES_SIZE * signed,
+                kernels.frames.SHAPES_SIZE,
             ]
         )
         if self._signers is not None:

@@ -50,21 +50,64 @@ SHORT_LETTERS = 26
 ACCESS_KEY, SECURITY_TOKEN, SIGNATURE = range(SHORT_LETTERS, SHORT_LETTERS + 3)
 """Of the fields that sign a request, in whatever names the others are."""
 LETTERS = SHORT_LETTERS + 3
+PROPERTIES = 8
+"""The letter i."""
 HEAD_CODE, HEAD_FLAG, HEAD_OPAQUE, HEAD_BODY_START, HEAD_NAMES = range(5)
+HEAD_PAIR, HEAD_SHAPE, HEAD_UNIQ_KEY, HEAD_UNIQ_KEY_LENGTH, HEAD_NOTED = range(5, 10)
+"""HEAD_PAIR is given: in which pair of shapes (see below) this header's is looked for. HEAD_SHAPE: where in `head` it
+is, 0: it has none. Of a header read by its shape: where in `text` the value of UNIQ_KEY is. HEAD_NOTED: how many values
+read_json has noted so far, -1: more than a shape has."""
 SHORT, LONG = 1, 2
 """The bits of head[HEAD_NAMES]: names of one letter were seen, and long ones."""
-SHAPE_VALUES, SHAPE_NAMES, SHAPE_NOTED, SHAPE_GAP, SHAPE_AT = range(5, 10)
-"""The shape of the last header that read_json has read, which a client's next one has as well: how many values (0: none
-is known), its HEAD_NAMES, and a gap before each value and after the last one: whose value follows, how many bytes it
-has, and these as words. While it is noted: how many gaps so far (-1: it can have no shape), and where the last value
-ended."""
-WHOSE, GAP_LENGTH, GAP = range(3)
-GAP_WORDS = 5
-GAP_SIZE = 2 + GAP_WORDS
-SHAPE_VALUES_MAX = 40
-HEAD_ROOM = SHAPE_AT + GAP_SIZE * (SHAPE_VALUES_MAX + 1)
+
+# --- shapes
+# A client's next header differs from its last one in few values. So its last one is kept as it came, in `shapes` with
+# its text after it, and of each value where it is and whether it has ever varied; of the next one what is between
+# values that vary is compared, and only these are read. A pair has the last two shapes of the connections that share
+# it: one of messages with keys, say, and one without.
+PAIRS = 16
+SHAPE_BYTES = 2048
+"""A longer header has no shape."""
+SHAPE_ROOM = 2 * (SHAPE_BYTES + 8)
+VALUES_MAX = 64
+WHOSE, RAW_AT, RAW_LENGTH, TEXT_AT, TEXT_LENGTH, VARIES = range(6)
+"""Of a value: a letter (UNQUOTED + letter: a number without quotes), or one of the below; where it is, counted from
+where the header and its text begin; whether it varies (NEVER: it is not read by a shape)."""
+VALUE_SIZE = 6
+UNQUOTED = 64
+NEVER = -1
 THE_CODE, THE_FLAG, THE_OPAQUE, SOME_NUMBER, SOME_TEXT = range(-5, 0)
 """A value that is no field's; SOME are not needed."""
+BEGIN, STOP, UNIQ_KEY, TELLING, PROPERTY = range(-10, -5)
+"""Where the properties begin and stop, which are a value each: UNIQ_KEY's, one that decides about a send, another."""
+GAP_AT, GAP_LENGTH, PIECE_AT, PIECE_LENGTH = range(1, 5)
+"""Of a step, one for each value that varies and a last one, after WHOSE: what is before it, in the header and in its
+text, counted from the value that varies before."""
+STEP_SIZE = 5
+(
+    SHAPE_VALUES,
+    SHAPE_STEPS,
+    SHAPE_NAMES,
+    SHAPE_CODE,
+    SHAPE_FLAG,
+    SHAPE_OPAQUE,
+    SHAPE_VARYING,
+    SHAPE_KEPT,
+) = range(8)
+"""Of a shape: how many values (0: it is none), how many steps, the head of its header, the letters that vary as bits,
+and beside them whether a TELLING value does and whether there is no UNIQ_KEY. SHAPE_KEPT: room for what a reader of the
+fields knows of the values that do not vary, zeros at first."""
+A_TELLING, NO_UNIQ_KEY = 1 << 61, 1 << 62
+KEPT_SIZE = 24
+VALUES_AT = SHAPE_KEPT + KEPT_SIZE
+STEPS_AT = VALUES_AT + VALUE_SIZE * VALUES_MAX
+SHAPE_SIZE = STEPS_AT + STEP_SIZE * (VALUES_MAX + 1)
+NOTES_AT = HEAD_NOTED + 1
+LATEST_AT = NOTES_AT + VALUE_SIZE * VALUES_MAX
+"""Which one of each pair the last header had, 0 or 1."""
+SHAPES_AT = LATEST_AT + PAIRS
+HEAD_ROOM = SHAPES_AT + 2 * PAIRS * SHAPE_SIZE
+SHAPES_SIZE = 2 * PAIRS * SHAPE_ROOM
 JSON, ROCKETMQ = 0, 1
 
 QUOTE, BACKSLASH, SLASH, COMMA, COLON, MINUS, OPEN, CLOSE, SMALL_A = (ord(c) for c in '"\\/,:-{}a')
@@ -82,6 +125,12 @@ ACCESS_KEY_NAME, SECURITY_TOKEN_NAME, SIGNATURE_NAME = (
     _word("Signature"),
 )
 NULL, TRUE, FALSE = _word("null"), _word("true"), _word("false")
+ESCAPE, UNIQ_KEY_NAME, WAIT_NAME, TRAN_MSG_NAME = (
+    _word("\\u000"),
+    _word("UNIQ_KEY"),
+    _word("WAIT"),
+    _word("TRAN_MSG"),
+)
 FIELDS_NAME, TYPE_NAME = _word("extFields"), _word("serializeTypeCurrentRPC")
 
 LONG_NAMES = (
@@ -238,9 +287,9 @@ def put_character(text, at, code):
 
 
 @compiled
-def read_text(buf, position, end, text, at):
-    """(position after the closing quote, end in `text`) of the JSON text that begins at `position`, after its
-    opening quote; position -1 for bytes and escapes that are not for here. `text` has room for buf[position:end]."""
+def read_plain(buf, position, end, text, at):
+    """(where the characters stop that stand for themselves in a JSON text, end in `text`), which has room for
+    buf[position:end]."""
     while position < end:
         if position + 8 <= end:
             word = load_word(buf, position)
@@ -251,10 +300,6 @@ def read_text(buf, position, end, text, at):
             if plain == 8:
                 continue
         code = byte(buf, position)
-        if code == QUOTE:
-            return np.int64(position + 1), np.int64(at)
-        if code < 0x20:
-            break
         if code > 0x7F:
             point, length = read_character(buf, position, end)
             if point < 0:
@@ -262,24 +307,40 @@ def read_text(buf, position, end, text, at):
             copy(text, at, buf, position, length)
             position += length
             at += length
-            continue
-        if code == BACKSLASH:
-            if position + 8 <= end:  # mostly \\u0001 and \\u0002, which are in properties
-                word = load_word(buf, position)
-                digit = np.int64(word >> np.uint64(40) & np.uint64(0xFF)) - ZERO
-                if word & U000_MASK == U000 and 0 <= digit <= 9:
-                    text[np.uint64(at)] = np.uint8(digit)
-                    at += 1
-                    position += 6
-                    continue
-            code, position = escaped(buf, position, end)
-            if position < 0:
-                break
-            at = put_character(text, at, code)
-        else:
+        elif code >= 0x20 and code != QUOTE and code != BACKSLASH:
             position += 1
             text[np.uint64(at)] = np.uint8(code)
             at += 1
+        else:
+            break
+    return np.int64(position), np.int64(at)
+
+
+@compiled
+def read_text(buf, position, end, text, at):
+    """(position after the closing quote, end in `text`) of the JSON text that begins at `position`, after its
+    opening quote; position -1 for bytes and escapes that are not for here. `text` has room for buf[position:end]."""
+    while True:
+        position, at = read_plain(buf, position, end, text, at)
+        if position >= end:
+            break
+        code = byte(buf, position)
+        if code == QUOTE:
+            return np.int64(position + 1), np.int64(at)
+        if code != BACKSLASH:
+            break
+        if position + 8 <= end:  # mostly \\u0001 and \\u0002, which are in properties
+            word = load_word(buf, position)
+            digit = np.int64(word >> np.uint64(40) & np.uint64(0xFF)) - ZERO
+            if word & U000_MASK == U000 and 0 <= digit <= 9:
+                text[np.uint64(at)] = np.uint8(digit)
+                at += 1
+                position += 6
+                continue
+        code, position = escaped(buf, position, end)
+        if position < 0:
+            break
+        at = put_character(text, at, code)
     return np.int64(CODEC_ONLY), np.int64(at)
 
 
@@ -375,64 +436,216 @@ def read_value(buf, position, end, text, at):
 
 
 @compiled
-def some_bytes(buf, position, count):
-    """Up to eight bytes as `load_word` has them, and zeros."""
-    word = np.uint64(0)
-    for i in range(position + count - 1, position - 1, -1):
-        word = word << np.uint64(8) | np.uint64(buf[np.uint64(i)])
-    return word
-
-
-@compiled
-def note_value(buf, value, head, whose):
-    """Adds a value that begins at `value` to the shape."""
-    values, gap = head[SHAPE_NOTED], head[SHAPE_GAP]
-    if values < 0 or values > SHAPE_VALUES_MAX or value - gap > 8 * GAP_WORDS:
-        head[SHAPE_NOTED] = -1
+def note_value(head, whose, varies, start, stop, text_start, text_stop):
+    """Notes a value of the header that read_json reads, by its positions."""
+    count = head[HEAD_NOTED]
+    if count < 0 or count == VALUES_MAX:
+        head[HEAD_NOTED] = -1
         return
-    at = SHAPE_AT + GAP_SIZE * values
+    at = NOTES_AT + VALUE_SIZE * count
     head[at + WHOSE] = whose
-    head[at + GAP_LENGTH] = value - gap
-    for n in range(GAP_WORDS):
-        word = some_bytes(buf, gap + 8 * n, min(max(value - gap - 8 * n, np.int64(0)), np.int64(8)))
-        head[at + GAP + n] = np.int64(word)
-    head[SHAPE_NOTED] = values + 1
+    head[at + RAW_AT] = start
+    head[at + RAW_LENGTH] = stop - start
+    head[at + TEXT_AT] = text_start
+    head[at + TEXT_LENGTH] = text_stop - text_start
+    head[at + VARIES] = varies
+    head[HEAD_NOTED] = count + 1
 
 
 @compiled
-def after_gap(buf, position, end, head, at):
-    """The position after the gap of a shape, if this is it; else -1."""
-    length = head[at + GAP_LENGTH]
+def backslash(buf, position, end):
+    while position < end and byte(buf, position) != BACKSLASH:
+        position += 1
+    return position
+
+
+@compiled
+def is_escape(buf, position, end, digit):
+    return (
+        position + 6 <= end
+        and byte(buf, position + 5) == ZERO + digit
+        and same_bytes(buf, position, ESCAPE, 0, len(ESCAPE))
+    )
+
+
+@compiled
+def note_properties(buf, start, stop, head, text_start, text_stop):
+    """True if each property of the text buf[start:stop] was noted, which clients write with escapes of \\1 and \\2
+    alone."""
+    count = head[HEAD_NOTED]
+    note_value(head, BEGIN, 1, start, start, text_start, text_start)
+    position, at = start, text_start
+    while position < stop:
+        value = backslash(buf, position, stop)
+        length = value - position
+        whose = PROPERTY
+        if equals(buf, position, length, UNIQ_KEY_NAME):
+            whose = UNIQ_KEY
+        elif equals(buf, position, length, WAIT_NAME) or equals(buf, position, length, TRAN_MSG_NAME):
+            whose = TELLING
+        if length == 0 or not is_escape(buf, value, stop, 1):
+            break
+        value += 6
+        at += length + 1
+        position = backslash(buf, value, stop)
+        length = position - value
+        if length == 0 or (position < stop and not is_escape(buf, position, stop, 2)):
+            break
+        note_value(head, whose, np.int64(whose == UNIQ_KEY), value, position, at, at + length)
+        at += length
+        if position == stop:
+            break
+        position += 6
+        at += 1
+    if position != stop or at != text_stop:
+        head[HEAD_NOTED] = count
+        return False
+    note_value(head, STOP, 1, stop, stop, text_stop, text_stop)
+    return True
+
+
+@compiled
+def has_values(head, shape):
+    """True if a shape has the values that were noted, whatever is in them."""
+    if head[shape + SHAPE_VALUES] != head[HEAD_NOTED]:
+        return False
+    for n in range(head[HEAD_NOTED]):
+        at = VALUE_SIZE * n + WHOSE
+        if head[shape + VALUES_AT + at] != head[NOTES_AT + at]:
+            return False
+    return True
+
+
+@compiled
+def learn(buf, start, end, head, text, text_start, text_end, shapes):
+    """Makes a shape of the header buf[start:end], of which the values were noted."""
+    count = head[HEAD_NOTED]
+    if count < 1 or end - start > SHAPE_BYTES or text_end - text_start > SHAPE_BYTES:
+        return
+    pair = head[HEAD_PAIR]
+    way = head[LATEST_AT + pair]
+    shape = SHAPES_AT + SHAPE_SIZE * (2 * pair + way)
+    is_known = has_values(head, shape)
+    if not is_known:
+        way = head[LATEST_AT + pair] = 1 - way
+        shape = SHAPES_AT + SHAPE_SIZE * (2 * pair + way)
+        is_known = has_values(head, shape)
+    raw = SHAPE_ROOM * (2 * pair + way)
+    rest = raw + SHAPE_BYTES + 8
+    step, varying = shape + STEPS_AT, np.int64(NO_UNIQ_KEY)
+    done, text_done = np.int64(0), np.int64(0)
+    for n in range(count):
+        value, note = shape + VALUES_AT + VALUE_SIZE * n, NOTES_AT + VALUE_SIZE * n
+        whose, at, length = head[note + WHOSE], head[note + RAW_AT] - start, head[note + RAW_LENGTH]
+        varies, text_at = head[note + VARIES], head[note + TEXT_AT] - text_start
+        if varies == 0 and is_known:
+            varies = head[value + VARIES]
+            was_at, was_length = head[value + RAW_AT], head[value + RAW_LENGTH]
+            if length != was_length or not same_bytes(shapes, raw + was_at, buf, start + at, length):
+                varies = np.int64(1)
+        head[value + WHOSE] = whose
+        head[value + RAW_AT] = at
+        head[value + RAW_LENGTH] = length
+        head[value + TEXT_AT] = text_at
+        head[value + TEXT_LENGTH] = head[note + TEXT_LENGTH]
+        head[value + VARIES] = varies
+        if varies == 1:
+            step = add_step(head, step, whose, raw + done, at - done, rest + text_done, text_at - text_done)
+            done, text_done = at + length, text_at + head[note + TEXT_LENGTH]
+            if whose >= 0:
+                varying |= np.int64(1) << (whose & (UNQUOTED - 1))
+            elif whose == TELLING:
+                varying |= A_TELLING
+            elif whose == UNIQ_KEY:
+                varying &= ~np.int64(NO_UNIQ_KEY)
+    text_length = text_end - text_start
+    step = add_step(
+        head, step, np.int64(0), raw + done, end - start - done, rest + text_done, text_length - text_done
+    )
+    copy(shapes, raw, buf, start, end - start)
+    copy(shapes, rest, text, text_start, text_length)
+    head[shape + SHAPE_VALUES] = count
+    head[shape + SHAPE_STEPS] = (step - shape - STEPS_AT) // STEP_SIZE - 1
+    head[shape + SHAPE_NAMES] = head[HEAD_NAMES]
+    head[shape + SHAPE_CODE] = head[HEAD_CODE]
+    head[shape + SHAPE_FLAG] = head[HEAD_FLAG]
+    head[shape + SHAPE_OPAQUE] = head[HEAD_OPAQUE]
+    head[shape + SHAPE_VARYING] = varying
+    for n in range(KEPT_SIZE):
+        head[shape + SHAPE_KEPT + n] = 0
+    head[HEAD_SHAPE] = shape
+
+
+@compiled
+def add_step(head, step, whose, gap, gap_length, piece, piece_length):
+    head[step + WHOSE] = whose
+    head[step + GAP_AT] = gap
+    head[step + GAP_LENGTH] = gap_length
+    head[step + PIECE_AT] = piece
+    head[step + PIECE_LENGTH] = piece_length
+    return step + STEP_SIZE
+
+
+@compiled
+def after_gap(buf, position, end, head, step, shapes):
+    """The position after what comes before the value of a step, if this is it; else -1."""
+    at, length = head[step + GAP_AT], head[step + GAP_LENGTH]
     if length > end - position:
         return np.int64(CODEC_ONLY)
-    n = np.int64(0)
-    while n < length:
-        left = length - n
-        if position + n + 8 <= end:
-            word = load_word(buf, position + n)
-            if left < 8:
-                word &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
-        else:
-            word = some_bytes(buf, position + n, min(left, np.int64(8)))
-        if word != np.uint64(head[at + GAP + (n >> 3)]):
+    if length < 8:
+        return position + length if same_bytes(buf, position, shapes, at, length) else np.int64(CODEC_ONLY)
+    done, last = np.int64(0), length - 8
+    while done < last:
+        if load_word(buf, position + done) != load_word(shapes, at + done):
             return np.int64(CODEC_ONLY)
-        n += 8
+        done += 8
+    # the last eight bytes, some of them again
+    if load_word(buf, position + last) != load_word(shapes, at + last):
+        return np.int64(CODEC_ONLY)
     return position + length
 
 
 @compiled
-def read_alike(buf, position, end, head, fields, text, at):
-    """As `read_json`, of a header that has the shape of the last one; CODEC_ONLY when it has another."""
-    head[HEAD_CODE] = head[HEAD_FLAG] = head[HEAD_OPAQUE] = 0
-    head[HEAD_NAMES] = head[SHAPE_NAMES]
-    shape = np.int64(SHAPE_AT)
-    for _ in range(head[SHAPE_VALUES]):
-        whose = head[shape + WHOSE]
-        position = after_gap(buf, position, end, head, shape)
-        shape += GAP_SIZE
+def put_piece(text, at, shapes, head, step):
+    """Writes what comes before the value of a step, and up to seven bytes more; the end of it."""
+    start, length = head[step + PIECE_AT], head[step + PIECE_LENGTH]
+    done = np.int64(0)
+    while done < length:
+        store_word(text, at + done, load_word(shapes, start + done))
+        done += 8
+    return at + length
+
+
+@compiled
+def read_alike(buf, position, end, head, shape, fields, text, at, shapes):
+    """As `read_json`, of a header that has this shape; CODEC_ONLY when it has another. Of `fields` it writes those that
+    vary: see place_fields."""
+    head[HEAD_CODE] = head[shape + SHAPE_CODE]
+    head[HEAD_FLAG] = head[shape + SHAPE_FLAG]
+    head[HEAD_OPAQUE] = head[shape + SHAPE_OPAQUE]
+    step = shape + STEPS_AT
+    begin = np.int64(at)
+    for _ in range(head[shape + SHAPE_STEPS]):
+        whose = head[step + WHOSE]
+        position = after_gap(buf, position, end, head, step, shapes)
         if position < 0:
             return np.int64(CODEC_ONLY)
-        if whose >= 0 or whose == SOME_TEXT:
+        at = put_piece(text, at, shapes, head, step)
+        step += STEP_SIZE
+        if whose == BEGIN:
+            begin = at
+        elif whose == STOP:
+            fields[PROPERTIES, 0] = begin
+            fields[PROPERTIES, 1] = at - begin
+        elif whose < THE_CODE:
+            position, after = read_plain(buf, position, end, text, at)
+            if after == at:
+                return np.int64(CODEC_ONLY)
+            if whose == UNIQ_KEY:
+                head[HEAD_UNIQ_KEY] = at
+                head[HEAD_UNIQ_KEY_LENGTH] = after - at
+            at = after
+        elif SOME_TEXT <= whose < UNQUOTED:
             position, after = read_text(buf, position, end, text, at)
             if position < 0:
                 return np.int64(CODEC_ONLY)
@@ -441,17 +654,49 @@ def read_alike(buf, position, end, head, fields, text, at):
                 fields[whose, 0] = at
                 fields[whose, 1] = after - at
                 at = after
-            continue
-        value, position = read_number(buf, position, end)
-        if position < 0 or value < INT32_MIN or value > INT32_MAX:
-            return np.int64(CODEC_ONLY)
-        if whose == THE_CODE:
-            head[HEAD_CODE] = value
-        elif whose == THE_FLAG:
-            head[HEAD_FLAG] = value
-        elif whose == THE_OPAQUE:
-            head[HEAD_OPAQUE] = value
-    return np.int64(at) if after_gap(buf, position, end, head, shape) == end else np.int64(CODEC_ONLY)
+        else:
+            first = position
+            value, position = read_number(buf, position, end)
+            if position < 0:
+                return np.int64(CODEC_ONLY)
+            if whose >= UNQUOTED:
+                copy(text, at, buf, first, position - first)
+                fields[whose - UNQUOTED, 0] = at
+                fields[whose - UNQUOTED, 1] = position - first
+                at += position - first
+            elif value < INT32_MIN or value > INT32_MAX:
+                return np.int64(CODEC_ONLY)
+            elif whose == THE_CODE:
+                head[HEAD_CODE] = value
+            elif whose == THE_FLAG:
+                head[HEAD_FLAG] = value
+            elif whose == THE_OPAQUE:
+                head[HEAD_OPAQUE] = value
+    if after_gap(buf, position, end, head, step, shapes) != end:
+        return np.int64(CODEC_ONLY)
+    return put_piece(text, at, shapes, head, step)
+
+
+@compiled
+def place_fields(head, fields, at):
+    """Writes those of `fields` that read_alike has not written; `at` is where the header's text begins. Nothing changes
+    after a header that was not read by its shape."""
+    shape = head[HEAD_SHAPE]
+    if shape == 0:
+        return
+    value = shape + VALUES_AT
+    for _ in range(head[shape + SHAPE_VALUES]):
+        whose = head[value + WHOSE]
+        if whose >= 0:
+            letter = whose & (UNQUOTED - 1)
+            if head[value + VARIES] == 1:  # what comes after it moves
+                at += fields[letter, 1] - head[value + TEXT_LENGTH]
+            else:
+                fields[letter, 0] = at + head[value + TEXT_AT]
+                fields[letter, 1] = head[value + TEXT_LENGTH]
+        elif whose == STOP:
+            at = fields[PROPERTIES, 0] + fields[PROPERTIES, 1] - head[value + TEXT_AT]
+        value += VALUE_SIZE
 
 
 @compiled
@@ -467,15 +712,17 @@ def read_fields(buf, position, end, head, fields, text, at):
         letter = field_letter(buf, name, name_stop - name, head)
         if letter < 0 or fields[letter, 1] >= 0:
             return codec_only
-        start = at
-        is_text = byte(buf, position) == QUOTE
-        note_value(buf, position + 1, head, letter)
+        start, first, kind = at, position, byte(buf, position)
         position, at, is_there = read_value(buf, position, end, text, at)
         if position < 0:
             return codec_only
-        head[SHAPE_GAP] = position - 1
-        if not is_text:
-            head[SHAPE_NOTED] = -1
+        if kind == QUOTE:
+            if letter != PROPERTIES or not note_properties(buf, first + 1, position - 1, head, start, at):
+                note_value(head, letter, 0, first + 1, position - 1, start, at)
+        elif is_there:
+            is_number = kind == MINUS or ZERO <= kind <= ZERO + 9
+            varies = np.int64(0 if is_number else NEVER)
+            note_value(head, letter + UNQUOTED, varies, first, position, start, at)
         if is_there:
             fields[letter, 0] = start
             fields[letter, 1] = at - start
@@ -489,9 +736,7 @@ def read_fields(buf, position, end, head, fields, text, at):
 @compiled
 def read_json(buf, position, end, head, fields, text, at):
     """The end in `text`, or CODEC_ONLY; fills `head` and `fields` from the JSON header buf[position:end]."""
-    head[HEAD_CODE] = head[HEAD_FLAG] = head[HEAD_OPAQUE] = 0
-    head[SHAPE_VALUES] = head[SHAPE_NOTED] = 0
-    head[SHAPE_GAP] = position
+    head[HEAD_CODE] = head[HEAD_FLAG] = head[HEAD_OPAQUE] = head[HEAD_NOTED] = 0
     position = skip_spaces(buf, position, end)
     if position >= end or byte(buf, position) != OPEN:
         return np.int64(CODEC_ONLY)
@@ -509,14 +754,12 @@ def read_json(buf, position, end, head, fields, text, at):
             has_fields = True
             position, at = read_fields(buf, position + 1, end, head, fields, text, at)
         elif equals(buf, name, length, LANGUAGE_NAME) or equals(buf, name, length, TYPE_NAME):
+            start = position + 1
             is_text = byte(buf, position) == QUOTE
-            note_value(buf, position + 1, head, np.int64(SOME_TEXT))
             position, _, _ = read_value(buf, position, end, text, at)
-            head[SHAPE_GAP] = position - 1
-            if not is_text:
-                head[SHAPE_NOTED] = -1
+            if is_text and position > 0:
+                note_value(head, SOME_TEXT, 0, start, position - 1, at, at)
         elif equals(buf, name, length, REMARK_NAME):
-            head[SHAPE_NOTED] = -1
             position, after, _ = read_value(buf, position, end, text, at)
             if after > at:
                 return np.int64(CODEC_ONLY)
@@ -533,17 +776,13 @@ def read_json(buf, position, end, head, fields, text, at):
                 whose, head[HEAD_OPAQUE] = np.int64(THE_OPAQUE), value
             elif not equals(buf, name, length, VERSION_NAME):
                 return np.int64(CODEC_ONLY)
-            note_value(buf, start, head, whose)
-            head[SHAPE_GAP] = position
+            note_value(head, whose, 0, start, position, at, at)
         if position < 0:
             return np.int64(CODEC_ONLY)
         closing, position = after_value(buf, position, end)
         if closing == CLOSE:
             if skip_spaces(buf, position, end) != end:
                 return np.int64(CODEC_ONLY)
-            note_value(buf, end, head, np.int64(0))
-            head[SHAPE_VALUES] = max(head[SHAPE_NOTED] - 1, np.int64(0))
-            head[SHAPE_NAMES] = head[HEAD_NAMES]
             return np.int64(at)
         if closing != COMMA:
             return np.int64(CODEC_ONLY)
@@ -589,13 +828,33 @@ def read_rocketmq(buf, position, end, head, fields, text, at):
 def clear_fields(head, fields):
     for letter in range(LETTERS):
         fields[letter, 1] = -1
-    head[HEAD_NAMES] = 0
+    head[HEAD_NAMES] = head[HEAD_SHAPE] = 0
 
 
 @compiled
-def read_frame(buf, start, end, head, fields, text, at):
+def read_known(buf, position, end, head, fields, text, at, shapes):
+    """As `read_alike`, of either shape of the pair, the latest one first."""
+    pair = head[HEAD_PAIR]
+    for other in range(2):
+        way = head[LATEST_AT + pair] ^ other
+        shape = SHAPES_AT + SHAPE_SIZE * (2 * pair + way)
+        if head[shape + SHAPE_VALUES]:
+            if head[HEAD_SHAPE] != shape:
+                clear_fields(head, fields)
+                head[HEAD_SHAPE] = shape
+                head[HEAD_NAMES] = head[shape + SHAPE_NAMES]
+            at_end = read_alike(buf, position, end, head, shape, fields, text, at, shapes)
+            if at_end >= 0:
+                head[LATEST_AT + pair] = way
+                return at_end
+    return np.int64(CODEC_ONLY)
+
+
+@compiled
+def read_frame(buf, start, end, head, fields, text, at, shapes):
     """(where the frame at `start` ends, end in `text`): NEED_MORE when it is not all there, CODEC_ONLY when it is
-    none of those above, or has no room in `text`. An absent field has the length -1."""
+    none of those above, or has no room in `text`. An absent field has the length -1. After a header that was read by
+    its shape not all of `fields` is right before place_fields."""
     if end - start < 4:
         return np.int64(NEED_MORE), np.int64(at)
     size = np.int64(load32(buf, start)) + 4
@@ -605,23 +864,23 @@ def read_frame(buf, start, end, head, fields, text, at):
         return np.int64(NEED_MORE), np.int64(at)
     kind = byte(buf, start + 4)
     header_size = np.int64(load32(buf, start + 4)) & 0xFFFFFF
-    if header_size > size - 8 or header_size > len(text) - at:
+    # put_piece may write seven bytes more
+    if header_size > size - 8 or header_size + 8 > len(text) - at:
         return np.int64(CODEC_ONLY), np.int64(at)
     head[HEAD_BODY_START] = start + 8 + header_size
     at_end = np.int64(CODEC_ONLY)
-    clear_fields(head, fields)
+    data, header, header_end = pointer(buf), start + 8, start + 8 + header_size
+    numbers, out = pointer(head), pointer(text)
     if kind == JSON:
-        header, out = start + 8, pointer(text)
-        if head[SHAPE_VALUES]:
-            at_end = read_alike(pointer(buf), header, header + header_size, head, fields, out, at)
-            if at_end < 0:
-                clear_fields(head, fields)
+        at_end = read_known(data, header, header_end, numbers, fields, out, at, shapes)
         if at_end < 0:
-            at_end = read_json(pointer(buf), header, header + header_size, head, fields, out, at)
+            clear_fields(numbers, fields)
+            at_end = read_json(data, header, header_end, numbers, fields, out, at)
+            if at_end >= 0:
+                learn(data, header, header_end, numbers, out, at, at_end, shapes)
     elif kind == ROCKETMQ:
-        at_end = read_rocketmq(
-            pointer(buf), start + 8, start + 8 + header_size, head, fields, pointer(text), at
-        )
+        clear_fields(numbers, fields)
+        at_end = read_rocketmq(data, header, header_end, numbers, fields, out, at)
     if at_end < 0:
         return np.int64(CODEC_ONLY), np.int64(at)
     return np.int64(start + size), at_end

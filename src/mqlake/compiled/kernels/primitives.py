@@ -353,6 +353,11 @@ def find(slots, mask, code, is_it, key):
 
 ZERO = 48
 TENTH_OF_MAX = np.int64(0x7FFFFFFFFFFFFFFF // 10)
+EIGHT_DIGITS = np.int64(10**8)
+ZEROS, NO_DIGITS, TOPS = (np.uint64(0x0101010101010101 * code) for code in (ZERO, 0x7F - 57, 0x80))
+PAIRS, MILLION, TEN_THOUSAND = (
+    np.uint64(number) for number in (0x000000FF000000FF, 100 + (1_000_000 << 32), 1 + (10_000 << 32))
+)
 
 
 @compiled
@@ -397,6 +402,15 @@ def read_character(buf, position, end):
 def read_digits(buf, position, end):
     """(number, position after it) of the decimal digits from `position` on; position -1 when 63 bits do not hold it."""
     value = np.int64(0)
+    while position + 8 <= end and value < EIGHT_DIGITS:
+        word = load_word(buf, position)
+        if (word - ZEROS | word + NO_DIGITS) & TOPS:
+            break
+        word -= ZEROS
+        word = word * np.uint64(10) + (word >> np.uint64(8))  # pairs, then fours, then all eight
+        word = (word & PAIRS) * MILLION + (word >> np.uint64(16) & PAIRS) * TEN_THOUSAND
+        value = value * EIGHT_DIGITS + np.int64(word >> np.uint64(32))
+        position += 8
     while position < end:
         digit = np.int64(buf[np.uint64(position)]) - ZERO
         if digit < 0 or digit > 9:

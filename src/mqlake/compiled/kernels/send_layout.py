@@ -107,8 +107,8 @@ HALVES_MAX = 4096
     SIGNER_SLOTS,
     ALLOWED,
 ) = range(15)
-TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS, SIGNER_NAMES = range(15, 23)
-PARTS = 23
+TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS, SIGNER_NAMES, SHAPES = range(15, 24)
+PARTS = 24
 """In `numbers`, then in the bytes:
 
 COLUMNS   the table above                              TEXT      unescaped fields of headers, back to back
@@ -126,7 +126,7 @@ HOLES     where in ANSWER what belongs
 END_HOLES the same, of END_ANSWER
 ACCESS    of access control (see signatures):       SIGNER_NAMES  names of users, back to back
           whether requests are checked
-SIGNERS   users whose secrets are known
+SIGNERS   users whose secrets are known              SHAPES    headers, see frames
 SIGNER_SLOTS  hash table of their numbers + 1
 ALLOWED   hash table of which signer may send to which
           queue, from where

@@ -113,6 +113,7 @@ from mqlake.compiled.kernels.send_layout import (
     ROWS,
     SEND,
     SENDS_MAX,
+    SHAPES,
     SHARED_LENGTH,
     SHARED_START,
     SIGNER_FOUND,
@@ -197,6 +198,14 @@ HALF_NAMES_LENGTH = sum(map(len, HALF_NAMES)) + 1
 """The properties that a half message has beyond those sent, without their values."""
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MAX = 2**63 - 1
+MAY_VARY = sum(1 << letter for letter in (A, B, C, E, G)) + sum(
+    1 << letter for letter in (frames.ACCESS_KEY, frames.SECURITY_TOKEN, frames.SIGNATURE)
+)
+"""Of usual sends of one shape. Whatever else varies is checked each time."""
+KEPT_IS_USUAL, KEPT_SYS_FLAG, KEPT_FLAG, KEPT_TIMES, KEPT_QUEUE_ID, KEPT_TIME, KEPT_QUEUES = range(7)
+"""Of a shape whose last send was usual: its numbers, and of queues, each in the place that its id says, the number + 1.
+"""
+KEPT_QUEUES_MAX = 16
 
 
 @compiled
@@ -297,10 +306,15 @@ def read_properties(text, start, length, refused, names, columns, n):
         position = stop + 1
     if prepared != is_half or (is_half and columns[GROUP_LENGTH, n] == 0):
         return False
-    uniq_start, uniq_length = columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n]
-    if uniq_length > UNIQ_KEY_LENGTH_MAX:
+    return is_key(text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
+
+
+@compiled
+def is_key(text, start, length):
+    """True if it may go into an answer as it is."""
+    if length > UNIQ_KEY_LENGTH_MAX:
         return False
-    for i in range(uniq_start, uniq_start + uniq_length):  # it goes into the answer unescaped
+    for i in range(start, start + length):
         code = text[np.uint64(i)]
         if code < 0x20 or code > 0x7E or code == frames.QUOTE or code == frames.BACKSLASH:
             return False
@@ -349,6 +363,41 @@ def read_send(text, fields, is_batch, columns, n):
         and number(text, fields, D, I32_MIN, I32_MAX)[0]
         and (fields[L, 1] < 0 or number(text, fields, L, I32_MIN, I32_MAX)[0])
     )
+
+
+@compiled
+def read_usual(text, fields, head, kept, varying, columns, n):
+    """As `read_send` and `read_properties`, of a send whose shape was that of a usual one."""
+    columns[KIND, n] = SEND
+    columns[SYS_FLAG, n] = head[kept + KEPT_SYS_FLAG]
+    columns[FLAG, n] = head[kept + KEPT_FLAG]
+    columns[RECONSUME_TIMES, n] = head[kept + KEPT_TIMES]
+    has_queue, queue_id = True, head[kept + KEPT_QUEUE_ID]
+    if varying & (1 << E):
+        has_queue, queue_id = number(text, fields, E, 0, I32_MAX)
+    has_time, time = True, head[kept + KEPT_TIME]
+    if varying & (1 << G):
+        has_time, time = number(text, fields, G, -I64_MAX, I64_MAX)
+    columns[QUEUE_ID, n] = queue_id
+    columns[BORN_TIMESTAMP, n] = time
+    start, length = head[frames.HEAD_UNIQ_KEY], head[frames.HEAD_UNIQ_KEY_LENGTH]
+    columns[UNIQ_KEY_START, n] = start
+    columns[UNIQ_KEY_LENGTH, n] = length
+    return has_queue and has_time and is_key(text, start, length)
+
+
+@compiled
+def keep(head, columns, n):
+    """Keeps what is to be known of the next send of the same shape as the one in column n, which is usual."""
+    shape = head[frames.HEAD_SHAPE]
+    if shape and head[shape + frames.SHAPE_VARYING] & ~MAY_VARY == 0:
+        kept = shape + frames.SHAPE_KEPT
+        head[kept + KEPT_IS_USUAL] = 1
+        head[kept + KEPT_SYS_FLAG] = columns[SYS_FLAG, n]
+        head[kept + KEPT_FLAG] = columns[FLAG, n]
+        head[kept + KEPT_TIMES] = columns[RECONSUME_TIMES, n]
+        head[kept + KEPT_QUEUE_ID] = columns[QUEUE_ID, n]
+        head[kept + KEPT_TIME] = columns[BORN_TIMESTAMP, n]
 
 
 @compiled
@@ -481,9 +530,11 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
     fields = table(numbers, FIELDS, -1, 2)
     halves = table(numbers, HALVES, -1, OF_COLUMNS)
     refused, refused_halves = part(numbers, numbers, REFUSED), part(numbers, numbers, REFUSED_HALVES)
-    names, head = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
+    names, head_part = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
+    head = pointer(head_part)
     text_part, topics = part(numbers, octets, TEXT), pointer(part(numbers, octets, TOPICS))
-    text, data = pointer(text_part), pointer(buf)
+    text, data, shapes = pointer(text_part), pointer(buf), pointer(part(numbers, octets, SHAPES))
+    head[frames.HEAD_PAIR] = (host ^ host >> 4) & (frames.PAIRS - 1)
     access, allowed = pointer(part(numbers, numbers, ACCESS)), pointer(part(numbers, numbers, ALLOWED))
     signers = pointer(part(numbers, numbers, SIGNERS))
     signer_slots = pointer(part(numbers, numbers, SIGNER_SLOTS))
@@ -494,9 +545,13 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
     n, at, places, transactional = so_far
     while n < SENDS_MAX:
         so_far = n, at, places, transactional
-        stop, text_end = frames.read_frame(buf, position, end, head, fields, text_part, at)
+        stop, text_end = frames.read_frame(buf, position, end, head_part, fields, text_part, at, shapes)
         if stop <= 0:
             return position, np.int64(NEED_MORE if stop == 0 else SLOW_PATH), so_far
+        shape = head[frames.HEAD_SHAPE]
+        is_usual = shape > 0 and head[shape + frames.SHAPE_KEPT + KEPT_IS_USUAL] != 0
+        if access[CHECKED] or not is_usual:
+            frames.place_fields(head, fields, at)
         if access[CHECKED]:
             if len(text_part) - text_end < text_end - at + signatures.NEW_ROOM:
                 return position, np.int64(FULL if n > 0 else SLOW_PATH), so_far
@@ -519,23 +574,43 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
             queue, count = columns[REAL_QUEUE, n], np.int64(1)
         else:
             is_send, is_batch = read_code(head)
-            if not is_send or not read_send(text, fields, is_batch, columns, n):
+            if not is_send:
                 return position, np.int64(SLOW_PATH), so_far
-            is_half = columns[KIND, n] == HALF
-            if is_half and len(halves) == 0:
-                return position, np.int64(SLOW_PATH), so_far
+            is_half, queue, place_of_queue = False, np.int64(-1), np.int64(0)
             shared_start, own_length = fields[I, 0], max(np.int64(0), fields[I, 1])
-            usual = read_properties(
-                text, shared_start, own_length, refused_halves if is_half else refused, names, columns, n
-            )
-            if not usual or (columns[UNIQ_KEY_LENGTH, n] == 0 and not is_batch):
-                return position, np.int64(SLOW_PATH), so_far
-            topic_start, topic_length = fields[B, 0], fields[B, 1]
-            columns[TOPIC_START, n] = topic_start
-            columns[TOPIC_LENGTH, n] = topic_length
-            queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], numbers, topics)
+            if is_usual and not is_batch:
+                kept, varying = shape + frames.SHAPE_KEPT, head[shape + frames.SHAPE_VARYING]
+                if not read_usual(text, fields, head, kept, varying, columns, n):
+                    return position, np.int64(SLOW_PATH), so_far
+                if not varying & (1 << B):
+                    queue_id = columns[QUEUE_ID, n]
+                    place_of_queue = kept + KEPT_QUEUES + (queue_id & (KEPT_QUEUES_MAX - 1))
+                    queue = head[place_of_queue] - 1
+                    if queue >= 0 and queues[queue, 0] != queue_id:
+                        queue = np.int64(-1)
+            else:
+                if not read_send(text, fields, is_batch, columns, n):
+                    return position, np.int64(SLOW_PATH), so_far
+                is_half = columns[KIND, n] == HALF
+                if is_half and len(halves) == 0:
+                    return position, np.int64(SLOW_PATH), so_far
+                if not read_properties(
+                    text, shared_start, own_length, refused_halves if is_half else refused, names, columns, n
+                ) or (columns[UNIQ_KEY_LENGTH, n] == 0 and not is_batch):
+                    return position, np.int64(SLOW_PATH), so_far
+                if not is_half and not is_batch:
+                    keep(head, columns, n)
             if queue < 0:
-                return position, np.int64(UNKNOWN_QUEUE), so_far
+                frames.place_fields(head, fields, at)
+                columns[TOPIC_START, n] = fields[B, 0]
+                columns[TOPIC_LENGTH, n] = fields[B, 1]
+                queue, _ = find_queue(text, fields[B, 0], fields[B, 1], columns[QUEUE_ID, n], numbers, topics)
+                if queue < 0:
+                    return position, np.int64(UNKNOWN_QUEUE), so_far
+                if place_of_queue > 0:
+                    head[place_of_queue] = queue + 1
+            topic_length = queues[queue, 2]
+            columns[TOPIC_LENGTH, n] = topic_length
             columns[REAL_QUEUE, n] = queue
             columns[SHARED_START, n] = shared_start
             columns[SHARED_LENGTH, n] = own_length
