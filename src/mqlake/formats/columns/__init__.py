@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import struct
 import threading
 from collections.abc import Mapping
 from types import ModuleType
@@ -27,12 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqlake.compiled import Worth, load
+from mqlake.errors import MessageError
 from mqlake.formats.batch import ITEM_SIZE_MIN, encode_messages
 from mqlake.formats.columns import layout, plain
 from mqlake.formats.columns.layout import BAD_BLOB, NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.index import index_file_size
 from mqlake.formats.record import (
+    BORN_HOST_POSITION,
+    BORN_TIMESTAMP_POSITION,
     RECORD_SIZE_MIN,
     check_record,
     encode_unpublished,
@@ -621,6 +625,9 @@ def gather_runs(buf: Bytes, runs: Int64s, size: int) -> Bytes:
     return data
 
 
+_TIME = struct.Struct(">q")
+
+
 class AppendedBatch(NamedTuple):
     n: int
     """Records written; when none was, BAD_BLOB, NO_ROOM, RECORD_TOO_LARGE or PROPERTIES_TOO_LARGE (< 0)."""
@@ -664,26 +671,16 @@ def append_batch(
         raise ValueError(f"max_blank is {max_blank}")
     _require_range(position, position + max_blank, len(out))
     source = _input_bytes(blob)
-    size, rest = encode_unpublished(
-        b"",
-        0,
-        queue_id,
-        0,
-        queue_offset,
-        0,
-        with_host_flags(sys_flag, born_host, store_host),
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        0,
-        topic_field(topic, version),
-        b"",
-        version,
+    shared = bytearray(
+        _shared_head(queue_id, sys_flag, born_host, store_host, reconsume_times, topic, version)
     )
-    extra_start = len(size) + len(rest) - 6  # without the length of its properties, and the zeros after it
-    template = np.frombuffer(b"".join((size, rest[:-6], extra_props)), _UINT8)
+    try:
+        _TIME.pack_into(shared, BORN_TIMESTAMP_POSITION, born_timestamp)
+        _TIME.pack_into(shared, BORN_HOST_POSITION + len(born_host), store_timestamp)
+    except struct.error as error:
+        raise MessageError(f"a number does not fit its field of the record: {error}") from error
+    extra_start = len(shared)
+    template = np.frombuffer(b"".join((shared, extra_props)), _UINT8)
     capacity = len(source) // ITEM_SIZE_MIN
     offsets = np.empty(capacity, _INT64)
     sizes = np.empty(capacity, _INT32)
@@ -702,6 +699,24 @@ def append_batch(
         sizes,
     )
     return AppendedBatch(n, wrote, offsets[: max(0, n)], sizes[: max(0, n)])
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared_head(
+    queue_id: int,
+    sys_flag: int,
+    born_host: bytes,
+    store_host: bytes,
+    reconsume_times: int,
+    topic: bytes,
+    version: int,
+) -> bytes:
+    """What the records of a batch share before their properties, but for their times; the same for many batches."""
+    flags, field = with_host_flags(sys_flag, born_host, store_host), topic_field(topic, version)
+    size, rest = encode_unpublished(
+        b"", 0, queue_id, 0, 0, 0, flags, 0, born_host, 0, store_host, reconsume_times, 0, field, b"", version
+    )
+    return size + rest[:-6]  # without the length of its properties, and the zeros after it
 
 
 @functools.cache
