@@ -41,9 +41,6 @@ from mqlake.base.fields import Fields
 from mqlake.base.names import camel_case
 from mqlake.errors import FormatError
 
-if typing.TYPE_CHECKING:
-    from typing import Self
-
 Reader = Callable[[Any], Any]
 Writer = Callable[[Any], Any]
 

@@ -22,9 +22,6 @@ from mqlake.base.fields import Fields
 from mqlake.base.names import camel_case
 from mqlake.errors import HeaderError
 
-if typing.TYPE_CHECKING:
-    from typing import Self
-
 Long = Annotated[int, "long"]
 """An int of 64 bits; plain int has 32 on the wire."""
 
