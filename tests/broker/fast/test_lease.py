@@ -131,6 +131,9 @@ def test_a_lease_knows_whether_others_have_put(tmp_path: Path) -> None:
             assert lease_of(fast)._end_offset == store.max_phy_offset
             assert await apart.say(send()) == await other.say(send())
             assert lease_of(fast)._end_offset < store.max_phy_offset
+            for frame in (send(), half(), send()):  # Python stores what is no usual send, after the lease
+                assert await one.say(frame) == await other.say(frame)
+                assert lease_of(fast)._end_offset == store.max_phy_offset
 
     on_two_brokers(tmp_path, scene)
 

@@ -264,7 +264,9 @@ class FastLoop:
         if not has_served:
             return None
         self._leased(lease.stored)
-        return sum(share.after_lease(lease.stored) for share in shares)
+        ready = sum(share.after_lease(lease.stored) for share in shares)
+        lease.note_own_puts()
+        return ready
 
     def _leased(self, messages: int) -> None:
         """A lease has stored so many."""

@@ -260,6 +260,10 @@ class Lease:
                 stake.measure()
         return stakes[0].served is not None
 
+    def note_own_puts(self) -> None:
+        """What has been put since the last lease was left over from it, and is nobody else's."""
+        self._end_offset = self._store.max_phy_offset
+
     def _serve(self, kernels: ModuleType, stakes: Sequence[Stake], out: Bytes) -> None:
         first, *others = stakes
         helpers = [(stake, stake.helper) for stake in others if stake.helper is not None]
