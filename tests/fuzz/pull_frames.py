@@ -95,6 +95,10 @@ class Pulls:
             1, self.log.ctypes.data, len(self.log), BASE, FIRST, end, FIRST, end, BASE
         ]  # fmt: skip
 
+    def known_from(self, offset: int) -> None:
+        """Units from there on are taken for written by dispatch."""
+        self.numbers[: layout.PULLS_AT].reshape(-1, layout.PLAN_SIZE)[:, layout.READY_KNOWN] = offset
+
     def take(self, data: bytes) -> tuple[int, bytes]:
         """(Where the next frame begins, what was sent.)"""
         received = np.frombuffer(data, np.uint8)
@@ -204,6 +208,7 @@ def run(size: int, seed: int = 1) -> tuple[int, int]:
     while done < size:
         data = frames(chance)
         done += len(data)
+        pulls.known_from(chance.choice((0, FIRST + MESSAGES // 2, 1 << 60)))
         if chance.random() < 0.7:
             start, sent = pulls.take(data)
             assert (start, sent) == pulls.expected(data), data

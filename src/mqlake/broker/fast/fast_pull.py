@@ -440,6 +440,7 @@ class FastPull:
         cells[at + layout.UNITS_START] = _unit_at(plan, ahead.first, offset)
         cells[at + layout.UNITS] = min(end, ahead.end) - offset
         cells[at + layout.IS_WHOLE] = end <= ahead.end
+        cells[at + layout.IS_KNOWN] = offset >= queue.known_from
         cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
         return array
 
@@ -506,6 +507,7 @@ class FastPull:
         cells[at + layout.READY_FROM], cells[at + layout.READY_TO] = ahead.first, ahead.end
         cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
         cells[at + layout.READY_FLOOR] = self._broker.store.in_memory_from
+        cells[at + layout.READY_KNOWN] = queue.known_from
         return array
 
     def _queue_of(self, connection: Connection, plan: PullPlan) -> ConsumeQueue | None:

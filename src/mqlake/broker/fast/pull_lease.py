@@ -112,6 +112,7 @@ class PullLease:
         cells[at + layout.READY_FILE_END] = file.read_position
         cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
         cells[at + layout.READY_FLOOR] = fast_pull.in_memory_from
+        cells[at + layout.READY_KNOWN] = queue.known_from
         return True
 
     def _give(self, plan: PullPlan) -> bool:

@@ -35,6 +35,7 @@ from __future__ import annotations
     READY_MIN,
     READY_MAX,
     READY_FLOOR,
+    READY_KNOWN,
     TAKEN_PULLS,
     TAKEN_MESSAGES,
     TAKEN_BYTES,
@@ -47,19 +48,20 @@ from __future__ import annotations
     TAKEN_LAST_OFFSET,
     TAKEN_LAST_SIZE,
     TAKEN_TURN,
-) = range(40)
+) = range(41)
 """Of a plan: where its text begins; the lengths of the four pieces of a header around its three numbers, and which of
 these is what; the lengths of the five pieces of the answer's header around nextBeginOffset, minOffset, maxOffset and
 opaque; what its records say of themselves; how many bytes of them an answer has, beside the first, and how many of
 them at most; how many units it looks at for those, and how many tags its filter has (0: no filter; see TAGS_AT).
 
 Then what Python gives for a round without it: whether the plan is ready, its file (as of a pull), which messages of the
-queue it has units of, the queue's limits, and the physical offset before which records are only on disk, perhaps.
+queue it has units of, the queue's limits, the physical offset before which records are only on disk, perhaps, and the
+queue offset from which on dispatch wrote the units lately.
 
 Then what compiled code has done in the round: pulls, messages, bytes of records, ns, how many of the pulls were slow
 and their ns; of the last pull where the next one goes on, its commitOffset, who asked, its last record, and which in
 the round's order it was."""
-PLAN_SIZE = 40
+PLAN_SIZE = 41
 SLOW_NS = 1_000_000
 PLANS_MAX = 256
 """Plans that compiled code knows at once; with one more, all are forgotten and learnt again."""
@@ -88,12 +90,13 @@ turn."""
     LAST_SIZE,
     NEXT,
     IS_WHOLE,
-) = range(18)
+    IS_KNOWN,
+) = range(19)
 """Of a pull: its plan, its numbers, where its frame ends; where its mapped file lies in memory, how far it may be read,
 and its first offset in the log; where its units are, how many, and the limits of its queue. Then what was found:
 how many messages, their bytes, where the last one is, and which queue offset is next. IS_WHOLE: the units are all that
-it may look at."""
-PULL_SIZE = 18
+it may look at. IS_KNOWN: dispatch wrote them lately, for records that it found whole."""
+PULL_SIZE = 19
 PULLS_MAX = 16
 """Pulls that are answered in one step."""
 MESSAGES_MAX = 64

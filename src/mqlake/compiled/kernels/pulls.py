@@ -50,6 +50,7 @@ from mqlake.compiled.kernels.pull_layout import (
     HINT,
     IOV_AT,
     IOV_MAX,
+    IS_KNOWN,
     IS_READY,
     IS_WHOLE,
     KNOWN,
@@ -76,6 +77,7 @@ from mqlake.compiled.kernels.pull_layout import (
     READY_FILE_END,
     READY_FLOOR,
     READY_FROM,
+    READY_KNOWN,
     READY_MAX,
     READY_MIN,
     READY_TO,
@@ -312,6 +314,7 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
             queue_offsets,
             plan[BYTES_MAX],
             False,
+            pull[IS_KNOWN] != 0,
             runs,
         )
         if found <= 0:
@@ -393,6 +396,7 @@ def prepare_pull(pull, plan, octets):
     pull[UNITS_START] = unit
     pull[UNITS] = min(end, plan[READY_TO]) - offset
     pull[IS_WHOLE] = is_whole
+    pull[IS_KNOWN] = offset >= plan[READY_KNOWN]
     pull[MIN_OFFSET] = plan[READY_MIN]
     pull[MAX_OFFSET] = plan[READY_MAX]
     return True

@@ -21,6 +21,7 @@ from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.record import (
     MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
     PHYSICAL_OFFSET_POSITION,
     QUEUE_ID_POSITION,
     QUEUE_OFFSET_POSITION,
@@ -51,6 +52,7 @@ def follow_units(
         queue_offsets,
         bytes_max,
         check_crc,
+        False,
         runs,
     )
 
@@ -60,6 +62,30 @@ def place(units, units_at, n, base_offset):
     """Position and size of the record of unit n."""
     unit = units_at + n * CQ_STORE_UNIT_SIZE
     return load64(units, unit) - base_offset, np.int64(load32(units, unit + 8))
+
+
+@compiled
+def begins(data, position, size, base_offset, queue_id, queue_offset):
+    """True if a record of `size` bytes begins there that is this message of a queue. Reads its first bytes only."""
+    magic = load32(data, position + 4)
+    return (
+        load32(data, position) == size
+        and magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2)
+        and load32(data, position + QUEUE_ID_POSITION) == queue_id
+        and load64(data, position + QUEUE_OFFSET_POSITION) == queue_offset
+        and load64(data, position + PHYSICAL_OFFSET_POSITION) == base_offset + position
+    )
+
+
+@compiled
+def is_whole(data, position, end, base_offset, topic, topic_at, own_topic_length, check_crc):
+    """True if the record that begins there is whole, and of this topic."""
+    kind, _, _, topic_start, topic_length, _ = check(data, position, end, base_offset, check_crc, False)
+    return (
+        kind == layout.MESSAGE
+        and topic_length == own_topic_length
+        and same_bytes(data, topic_start, topic, topic_at, topic_length)
+    )
 
 
 @compiled
@@ -78,11 +104,13 @@ def follow(
     queue_offsets,
     bytes_max,
     check_crc,
+    is_known,
     runs,
 ):
     """(how many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
     case; the bytes of those; the runs that they lie in). -1 units when one of them leads to anything but its own record
     in data[:end], and that a whole one. Messages have `queue_offsets`, or, without those, `queue_offset` and following.
+    `is_known`: each was written for its record, once that was found whole; the beginning of a record is looked at then.
     """
     total, count = np.int64(0), np.int64(0)
     run, run_end = np.int64(-1), np.int64(-1)
@@ -95,24 +123,19 @@ def follow(
             return nowhere
         # a check reads the first two cache lines of a record and its end, of all records at the same time
         prefetch(data, position)
-        prefetch(data, position + CACHE_LINE)
-        prefetch(data, position + size - CACHE_LINE)
+        if not is_known:
+            prefetch(data, position + CACHE_LINE)
+            prefetch(data, position + size - CACHE_LINE)
         total += size
         count += 1
     for n in range(count):
         position, size = place(units, units_at, n, base_offset)
-        kind, found_size, _, topic_start, topic_length, _ = check(
-            data, position, end, base_offset, check_crc, False
-        )
         own_offset = queue_offsets[n] if len(queue_offsets) > 0 else queue_offset + n
-        if (
-            kind != layout.MESSAGE
-            or found_size != size
-            or load32(data, position + QUEUE_ID_POSITION) != queue_id
-            or load64(data, position + QUEUE_OFFSET_POSITION) != own_offset
-            or topic_length != own_topic_length
-            or not same_bytes(data, topic_start, topic, topic_at, topic_length)
-        ):  # a stale unit, of a record that was cut off and written over
+        # else a stale unit, of a record that was cut off and written over
+        if not begins(data, position, size, base_offset, queue_id, own_offset) or not (
+            is_known
+            or is_whole(data, position, end, base_offset, topic, topic_at, own_topic_length, check_crc)
+        ):
             return nowhere
         if position != run_end:
             run += 1

@@ -51,7 +51,7 @@ class ConsumeQueue(UnitQueue):
     While it `stops_at_gaps` no unit is written after one: a crash must not leave pre-blanks that the log could fill.
     """
 
-    __slots__ = ("_ahead", "_read_to", "ext", "stops_at_gaps")
+    __slots__ = ("_ahead", "_known", "_read_to", "ext", "stops_at_gaps")
 
     dtype = CQ_DTYPE
     unit = UNIT
@@ -73,6 +73,8 @@ class ConsumeQueue(UnitQueue):
         # units read ahead for who reads on: the files as they were, the first one's position, and the units
         self._ahead: tuple[list[PooledFile], int, bytes] = ([], 0, b"")
         self._read_to = -1
+        # the files as they were when the first unit was put that `known_from` counts, and which one that was
+        self._known: tuple[list[PooledFile] | None, int] = (None, 0)
 
     @staticmethod
     def valid(units: Units) -> npt.NDArray[np.bool_]:
@@ -168,7 +170,12 @@ class ConsumeQueue(UnitQueue):
             offset, data = self._place(offset, data)
             if not len(data):
                 return
+        files, known_from = self._known
+        if files is not self.files.files:
+            known_from = offset // CQ_STORE_UNIT_SIZE
         self.files.write(offset, data)
+        if files is not self.files.files:  # it may have made a file
+            self._known = self.files.files, known_from
         self.max_physic_offset = max_physic_offset
 
     def _place(self, offset: int, data: Buffer) -> tuple[int, Buffer]:
@@ -208,6 +215,13 @@ class ConsumeQueue(UnitQueue):
     def max_offset_in_queue(self) -> int:
         """One past the newest message's offset."""
         return self.files.max_offset // CQ_STORE_UNIT_SIZE
+
+    @property
+    def known_from(self) -> int:
+        """The message from which on units were put since the queue was opened, or last cut: by dispatch, which has read
+        each of the records that they lead to. Older ones may be stale."""
+        files, queue_offset = self._known
+        return queue_offset if files is self.files.files else self.max_offset_in_queue
 
     def get(self, queue_offset: int) -> CqUnit | None:
         """The unit of message `queue_offset`; None when it is outside the queue. Its tags code is the
