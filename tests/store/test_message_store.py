@@ -24,6 +24,7 @@ from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.filter import TagFilter
 from mqlake.store.log import commit_log
+from mqlake.store.log.log_reader import LogReader
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.results import BoundaryType, GetMessageStatus, PutMessageStatus
 from tests.store.small_store import contents
@@ -216,6 +217,29 @@ class TestWhatIsNoStore:
 
 
 class TestPut:
+    def test_nothing_is_dispatched_before_what_waits_in_write_buffers(self, tmp_path: Path) -> None:
+        held = {**SMALL, **POOL, "commitIntervalCommitLog": 600_000, "wakeCommitWhenPutMessage": False}
+        held["transientStorePoolSize"] = 10
+        bodies = [b"%d " % n * 100 for n in range(200)]
+        with open_store(tmp_path, held) as store:
+            for number, body in enumerate(bodies):
+                assert store.put_message(message(body)).status is OK
+                if number == 20:  # of the first file some is visible
+                    store.commit_log_files.commit_all()
+            files = store.commit_log_files.mapped_files
+            assert len(files) > 3 and files[-1].committed_position == 0
+            assert [chunk.end for chunk in LogReader(store.commit_log_files).scan(0)] == [
+                files[0].committed_position
+            ]
+            assert store.max_phy_offset == files[0].committed_position
+            assert store.wait_until_dispatched(PATIENCE_S)
+            assert store.max_offset_in_queue("T", 0) == 21
+            store.flush()
+            assert store.wait_until_dispatched(PATIENCE_S)
+            assert store.max_offset_in_queue("T", 0) == len(bodies)
+            got = store.get_message("G", "T", 0, 0, 32)
+            assert [found.body for found in got.messages()] == bodies[:20]
+
     @pytest.mark.parametrize(
         "mode",
         [{}, SYNC, {**SYNC, **POOL}, POOL, {"writeWithoutMmap": True}, {**SYNC, "writeWithoutMmap": True}],

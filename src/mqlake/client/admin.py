@@ -126,12 +126,16 @@ class Admin(Service):
 
     async def examine_topic_route_info(self, topic: str) -> TopicRouteData:
         """The brokers and queues of the topic. Raises UnknownKeyError if no broker has it."""
-        try:
-            return await self.name_servers.get_topic_route_info(topic)
-        except ResponseError as error:
-            if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
-        raise UnknownKeyError(topic, await self._topics_or_none(), what="topic")
+        for _ in range(2):  # a topic that is listed may have come in between
+            try:
+                return await self.name_servers.get_topic_route_info(topic)
+            except ResponseError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+            known = await self._topics_or_none()
+            if topic not in known:
+                break
+        raise UnknownKeyError(topic, known - {topic}, what="topic")
 
     async def _topics_or_none(self) -> set[str]:
         try:

@@ -42,7 +42,9 @@ def with_messages(tmp_path, scene: Callable[[Peer, Popper, list[Popped]], Awaita
     async def play(peer: Peer) -> None:
         await sent(peer, *(b"%d" % n for n in range(10)))
         popper = Popper(peer)
-        await scene(peer, popper, (await popper.pop(invisible_time=2000)).messages)
+        popped = (await popper.pop(invisible_time=2000)).messages
+        await peer.dispatched()
+        await scene(peer, popper, popped)
 
     on_a_broker(tmp_path, play, **SMALL_TIMES, **settings)
 

@@ -268,7 +268,7 @@ class TestDecline:
             {"properties": [("A", "B")]},
             *({"properties": {"A": "B", name: "1"}} for name in SPECIAL),
         ],
-        ids=lambda fields: repr(fields)[:40],
+        ids=lambda fields: repr(fields)[:40].partition(" at 0x")[0],
     )
     def test_what_is_not_usual(self, store: DefaultMessageStore, fields: dict[str, Any]) -> None:
         until(lambda: put_single(store, usual()) is not None)
@@ -287,7 +287,7 @@ class TestDecline:
             {"sys_flag": MessageSysFlag.TRANSACTION_PREPARED_TYPE},
             {"born_host": ("::1", 1)},
         ],
-        ids=lambda fields: repr(fields)[:40],
+        ids=lambda fields: repr(fields)[:40].partition(" at 0x")[0],
     )
     def test_a_batch_that_is_not_usual(self, store: DefaultMessageStore, fields: dict[str, Any]) -> None:
         until(lambda: put_single(store, usual_batch(BLOB)) is not None)

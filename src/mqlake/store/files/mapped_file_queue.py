@@ -198,7 +198,9 @@ class MappedFileQueue:
         if not self.mapped_files:
             return self.flushed_where
         last = self.mapped_files[-1]
-        return last.file_from_offset + last.read_position
+        end = last.file_from_offset + last.read_position
+        # of files before the last, some may still wait in write buffers
+        return end if self._return_buffer is None else min(end, self.committed_where)
 
     @property
     def max_wrote_position(self) -> int:

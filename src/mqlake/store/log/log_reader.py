@@ -260,8 +260,10 @@ class LogReader:
             base = mapped_file.file_from_offset
             if end is not None and base >= end:
                 return
-            limit = mapped_file.read_position if end is None else min(mapped_file.read_position, end - base)
-            yield mapped_file, max(0, start - base), limit
+            visible = mapped_file.read_position
+            yield mapped_file, max(0, start - base), visible if end is None else min(visible, end - base)
+            if visible < mapped_file.file_size:  # what waits in a write buffer comes before the next file
+                return
 
     def _chunks(
         self, mapped_file: MappedFile, position: int, limit: int, chunk_records: int = CHUNK_RECORDS
