@@ -60,6 +60,7 @@ from mqlake.compiled.kernels.loop_layout import (
     MODE,
     NANOSECONDS,
     OFFSET,
+    ONLY_CARRIED,
     OTHERS,
     OVER,
     PARTS_AT,
@@ -245,9 +246,11 @@ def receive(
         carried, size = rows[lease[CARRIED_ROW], FD], lease[CARRIED_STOP] - lease[CARRIED_START]
         _memmove(address(octets, position), address(octets, lease[CARRIED_START]), np.uint64(size))
     events_max = EVENTS_MAX - (carried >= 0)
-    count = _epoll_wait(
-        np.int32(epoll), address(octets, np.int64(EVENTS_AT)), np.int32(events_max), np.int32(0)
-    )
+    count = np.int32(0)
+    if lease[CARRIES] != ONLY_CARRIED:
+        count = _epoll_wait(
+            np.int32(epoll), address(octets, np.int64(EVENTS_AT)), np.int32(events_max), np.int32(0)
+        )
     for event in range(-1 if carried >= 0 else 0, count):
         fd, can_be_read = (carried, True) if event < 0 else event_of(octets, event)
         if event >= 0 and fd == carried:
@@ -532,10 +535,14 @@ def serve(
         count_latencies(columns, done, elapsed, latencies)
         if done > 0:
             lease[LONGEST_NS] = max(lease[LONGEST_NS], elapsed)
-        is_over = now >= lease[ENDS_NS] or elapsed >= SLOW_NS
-        if left > 0 or done < count or is_over or common[STOPS] != 0:
+        is_over = now >= lease[ENDS_NS] or elapsed >= SLOW_NS or common[STOPS] != 0
+        if left > 0 or done < count or lease[CARRIES] == ONLY_CARRIED:
             break
-        if lease[CARRIED_STOP] > 0:
+        if is_over and lease[CARRIED_STOP] == 0:
+            break
+        if is_over:
+            lease[CARRIES] = ONLY_CARRIED  # else Python would have to handle it
+        elif lease[CARRIED_STOP] > 0:
             pass  # there is more
         elif lease[LINGERS_NS] == 0:
             if rows < 2:  # after one alone there is hardly ever another
@@ -548,7 +555,9 @@ def serve(
             polled = began
             wait(epoll, np.int64(0), loop_numbers)
             if lease[POLLED + 1] >> 48 != 0:
-                break
+                if lease[CARRIED_STOP] == 0:
+                    break
+                lease[CARRIES] = ONLY_CARRIED
     lease[CARRIES] = 0
     if lease[CARRIED_STOP] > 0:
         lease[CARRIED_STOP] = 0

@@ -64,6 +64,8 @@ descriptor of who else is to be served, and the eventfd that ends the lease of a
 Taken: how many rounds there were, and how long the longest took that stored messages. While it lasts: what of a read
 did not fit into the columns, for the next round: its row, and its bytes in RECEIVED (CARRIED_STOP 0: nothing). The
 others are room for what the system is asked: a timespec, and three pollfds."""
+ONLY_CARRIED = 2
+"""Of CARRIES: the last round, which reads nothing new."""
 LEASE_AT = PEERS_AT + FDS_MAX * PEER_SIZE
 LATENCIES_AT = LEASE_AT + POLLED + 3
 """A row for each of CODES, by one (see LATENCY_SIZE) each for answered and one-way: of the sends of this lease how many
