@@ -9,7 +9,7 @@ in order: none while one before it may still be worked on
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 RECALL_MS = 1500
@@ -39,8 +39,8 @@ class History:
     """They may be gone or not."""
     recalled: set[bytes] = field(default_factory=set)
     """They were recalled, in time and with an answer."""
-    half_changed: set[bytes] = field(default_factory=set)
-    """A change of their invisible time has no answer: the broker may have died between the new checkpoint and the
+    half_changed: Counter[bytes] = field(default_factory=Counter)
+    """So many changes of its invisible time have no answer: the broker may have died between the new checkpoint and the
     acknowledgement of the old one, and both may bring the message again."""
     deliveries: defaultdict[bytes, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
     in_order: list[bytes] = field(default_factory=list)
@@ -88,7 +88,7 @@ class History:
         for number, later in enumerate(deliveries):
             if later.pop_time < due:
                 found.append(f"early: {body!r} is due at {due}, {later}")
-            for earlier in () if body in self.half_changed else deliveries[:number]:
+            for earlier in () if self.half_changed[body] else deliveries[:number]:
                 if later.pop_time < earlier.visible_at:
                     found.append(f"too soon: {body!r} {earlier} {later}")
                 elif (earlier.acknowledged_at or earlier.visible_at + 1) <= earlier.visible_at:

@@ -226,9 +226,9 @@ class Life:
             invisible_time, asked_at = dice.choice([0, 200, 1500]), now_ms()
             # until the answer comes either may hold
             delivery.visible_at = min(delivery.visible_at, asked_at + invisible_time)
-            self.history.half_changed.add(popped.body)
+            self.history.half_changed[popped.body] += 1
             popped = await popper.changed(popped, invisible_time)
-            self.history.half_changed.discard(popped.body)
+            self.history.half_changed[popped.body] -= 1
             delivery.visible_at = popped.handle.visible_at
             what = "ack" if invisible_time >= 1000 else "leave"
         if what == "leave":
