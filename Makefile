@@ -9,7 +9,11 @@
 # make spark-versions   the Spark tests with the oldest and the newest PySpark
 # make lock    resolve the dependencies anew
 SHELL := /bin/bash
-PYTHON ?= python3
+# The system's Python where it will do: distributions optimize theirs with profiles, which one built from source
+# (pyenv's) mostly lacks, and pure Python takes up to twice as long there. `make PYTHON=python3.13` takes another.
+PYTHON ?= $(or $(shell for python in /usr/bin/python3 python3; do $$python -c \
+  'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$python && break; \
+  done),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 # most tests wait for another process, so there are more of them than processors
