@@ -38,6 +38,7 @@ from mqlake.compiled.kernels.primitives import (
     read_digits,
     same_bytes,
     store32,
+    store64,
     trailing_zeros,
 )
 from mqlake.remoting.codec import FRAME_SIZE_MAX
@@ -889,26 +890,40 @@ def read_frame(buf, start, end, head, fields, text, at, shapes):
 # --- replies -------------------------------------------------------------------------------------------------
 
 
+TEN = np.uint64(10)
+
+
 @compiled
 def write_number(out, at, value):
     """Writes a number that is not negative in decimal; the position after it."""
-    digits = 1
-    rest = value // 10
-    while rest > 0:
-        digits += 1
-        rest //= 10
-    for i in range(digits - 1, -1, -1):
-        out[np.uint64(at + i)] = np.uint8(ZERO + value % 10)
-        value //= 10
-    return at + digits
+    rest = np.uint64(value)  # numba divides these faster
+    end = np.int64(at + 1)
+    while rest >= TEN:
+        rest //= TEN
+        end += 1
+    rest = np.uint64(value)
+    for i in range(end - 1, at - 1, -1):
+        out[np.uint64(i)] = np.uint8(np.uint64(ZERO) + rest % TEN)
+        rest //= TEN
+    return end
+
+
+FOURS, PAIRS_OF_DIGITS, DIGITS = (
+    np.uint64(mask) for mask in (0x0000FFFF0000FFFF, 0x00FF00FF00FF00FF, 0x0F0F0F0F0F0F0F0F)
+)
+SIXES, ZEROS = EACH * np.uint64(6), EACH * np.uint64(ZERO)
 
 
 @compiled
 def write_hex(out, at, value):
     """Writes the 16 upper case hexadecimal digits of a 64-bit number; the position after them."""
-    for i in range(16):
-        digit = (value >> (60 - 4 * i)) & 15
-        out[np.uint64(at + i)] = np.uint8(ZERO + digit if digit < 10 else 55 + digit)
+    for half in range(2):  # eight digits at once, each in a byte
+        word = np.uint64(value >> (32 - 32 * half)) & np.uint64(0xFFFFFFFF)
+        word = (word | word << np.uint64(16)) & FOURS
+        word = (word | word << np.uint64(8)) & PAIRS_OF_DIGITS
+        word = (word | word << np.uint64(4)) & DIGITS
+        letters = (word + SIXES) >> np.uint64(4) & EACH
+        store64(out, at + 8 * half, word + ZEROS + letters * np.uint64(7))
     return at + 16
 
 

@@ -16,6 +16,7 @@ from mqlake.compiled.kernels import frames, signatures
 from mqlake.compiled.kernels.primitives import (
     borrowed,
     copy,
+    copy_text,
     find,
     hash_bytes,
     load16,
@@ -182,8 +183,8 @@ WAIT = np.int32(int.from_bytes(b"WAIT", "big"))
 PGRO, UP = np.int32(int.from_bytes(b"PGRO", "big")), int.from_bytes(b"UP", "big")
 A, B, C, D, E, F, G, H, I, J, K, L, M = range(13)  # noqa: E741 - the fields' names on the wire
 TABLE_OFFSET, LOG_OFFSET, COMMIT_OR_ROLLBACK, _, MSG_ID = range(13, 18)
-TRUE, FALSE, TRANSACTION_ID, QUOTE = (
-    np.frombuffer(text, np.uint8).copy() for text in (b"true", b"false", b',"transactionId":"', b'"')
+TRUE, FALSE, TRANSACTION_ID = (
+    np.frombuffer(text, np.uint8).copy() for text in (b"true", b"false", b',"transactionId":"')
 )
 HALF_NAMES = tuple(
     np.frombuffer(text, np.uint8).copy()
@@ -694,7 +695,8 @@ def fill_hole(out, at, hole, columns, n, text):
         return at
     at = put(out, at, TRANSACTION_ID, 0, len(TRANSACTION_ID))
     at = put(out, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
-    return put(out, at, QUOTE, 0, 1)
+    out[np.uint64(at)] = np.uint8(frames.QUOTE)
+    return at + 1
 
 
 @compiled
@@ -703,7 +705,9 @@ def write_answer(out, at, answer, holes, columns, n, text):
     parts = pointer(answer)
     start, taken = at, np.int64(0)
     for i in range(len(holes)):
-        at = put(out, at, parts, taken, holes[i, 0] - taken)
+        length = holes[i, 0] - taken
+        copy_text(out, at, parts, taken, length, len(answer))
+        at += length
         at = fill_hole(out, at, holes[i, 1], columns, n, text)
         taken = holes[i, 0]
     at = put(out, at, parts, taken, len(answer) - taken)
