@@ -65,6 +65,7 @@ def served(cluster: dict[str, Any]) -> Iterator[Served]:
         producer.send(Message("topic-00007", XSS.encode(), tags="<b>", keys="hostile"))
     with PullConsumer("billing", cluster["namesrv"]) as consumer:
         consumer.assign(queues := consumer.fetch_message_queues("topic-00007"))
+        until(lambda: consumer.max_offset(queues[0]) >= 20, "the messages are in the queue")
         consumer.seek(queues[0], 20)
         consumer.poll()
         consumer.commit()

@@ -38,8 +38,8 @@ GATHER_S = 0.002
 GATHER_MAX_S = 0.01
 # a round costs its writer as much as it costs us (one interpreter lock): at most every fifth moment is a round's
 GATHER_ROUNDS = 4
-RELAXED_S = 0.03
-"""While nobody waits for messages: a round costs 0.1 ms in Python."""
+RELAXED_S = GATHER_MAX_S
+"""While nobody waits for messages."""
 SLAVE_RELAXED_S = 0.1
 """The same at a slave: whoever waits for its messages says so, and lag of this size is nobody's loss."""
 FEW = 16

@@ -109,15 +109,16 @@ def test_from_one_millisecond_before_it_is_due_to_the_longest_delay(tmp_path: Pa
     async def scene(peer: Peer) -> None:
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
         broker, now = peer.controller.broker, now_ms()
-        broker.clock_ms = lambda: now
         longest = broker.store_config.timer_max_delay_sec * 1000
-        for left, code in (
-            (0, ResponseCode.ILLEGAL_OPERATION),
-            (1, ResponseCode.SUCCESS),
-            (longest - 1, ResponseCode.SUCCESS),
-            (longest, ResponseCode.ILLEGAL_OPERATION),
+        for left, ahead, code in (  # of the timer's own clock, which goes on
+            (0, 60_000, ResponseCode.ILLEGAL_OPERATION),
+            (1, 60_000, ResponseCode.SUCCESS),
+            (longest - 1, -60_000, ResponseCode.SUCCESS),
+            (longest, -60_000, ResponseCode.ILLEGAL_OPERATION),
         ):
-            answer = await recall(peer, RecallHandle("T", "broker-a", now + left, "K").encode())
+            broker.clock_ms = lambda shown=now + ahead: shown
+            due = now + ahead + left
+            answer = await recall(peer, RecallHandle("T", "broker-a", due, "K").encode())
             assert answer.code == code, (left, answer.remark)
 
     on_a_broker(tmp_path, scene, recallMessageEnable="true")
