@@ -145,6 +145,11 @@ class AuthConfig(Settings):
         return frozenset(each.strip() for each in text.split(",") if each.strip())
 
     @property
+    def guards_broker(self) -> bool:
+        """True if a broker asks its clients who they are, in the way of either 5.x or 4.x."""
+        return self.authentication_enabled or self.acl_enable
+
+    @property
     def inner_credentials(self) -> Credentials | None:
         """What this broker signs with; None: nothing."""
         value = _object(self.inner_client_authentication_credentials, "innerClientAuthenticationCredentials")

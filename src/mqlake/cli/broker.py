@@ -150,8 +150,7 @@ async def _run(
         if controller.metrics is not None:
             note(f"metrics: {controller.metrics.where}")
         if not until_eof:  # else `mqlake serve` warns
-            guarded = config.auth.authentication_enabled or config.auth.acl_enable
-            note_where_it_listens(config.bind_address, guarded=guarded)
+            note_where_it_listens(config.bind_address, guarded=config.auth.guards_broker)
         await stop.wait()
     finally:
         if grpc_server is not None:

@@ -213,9 +213,7 @@ def serve(
         raise ConfigError("--allow-changes is for the console; give --console-port as well")
     console = None if console_port is None else _Console(console_port, allow_changes)
     raise_open_files_limit()
-    note_where_it_listens(
-        config.bind_address, guarded=auth_config.authentication_enabled or auth_config.acl_enable
-    )
+    note_where_it_listens(config.bind_address, guarded=auth_config.guards_broker)
     run(_serve(directory, host, namesrv_port, grpc, console, of_brokers, config, auth_config, first, as_json))
 
 

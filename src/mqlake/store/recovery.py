@@ -47,7 +47,6 @@ from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
 from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader
 from mqlake.store.queues.bridge_gaps import bridge_gaps
-from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, write_ends
 
@@ -503,7 +502,7 @@ class Recovery:
             report.records_scanned += chunk.count
         for queue in self._consume_queues.with_gaps():
             # after a unit: the log has a hole there
-            if queue.first_gap and isinstance(queue, ConsumeQueue):
+            if queue.first_gap:
                 bridge_gaps(queue)
         self._fill_gaps(found.end)
 

@@ -10,15 +10,18 @@ import numpy as np
 
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.unit_queue import UnitQueue
 
 
-def bridge_gaps(queue: ConsumeQueue) -> None:
+def bridge_gaps(queue: UnitQueue) -> None:
     """Lets the units of messages that are lost point to the message after them.
 
     A pre-blank there would be what dispatch leaves, but RocketMQ searches units by physical offset, which has
     to ascend, and skips good messages after a unit whose record it cannot find. So a consumer that reads across
-    gets the next message more than once.
+    gets the next message more than once. A batch consume queue has no pre-blanks.
     """
+    if not isinstance(queue, ConsumeQueue):
+        return
     assert queue.first_gap is not None
     size, files = queue.unit_size, queue.files
     start = max(queue.first_gap, queue.min_offset_in_queue)
