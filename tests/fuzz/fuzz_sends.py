@@ -2,7 +2,8 @@
 
 python -m tests.fuzz.fuzz_sends sends|loop [libFuzzer's options and corpus]
 
-`sends`: as one read of a connection; `loop`: by a socket of the compiled loop, in two reads.
+`sends`: as one read of a connection; `loop`: by a socket of the compiled loop, in two reads. The other broker gets the
+same reads: what has not been answered when damaged bytes close the connection never is.
 """
 
 from __future__ import annotations
@@ -67,30 +68,38 @@ class _Brokers:
 
     async def _run(self, data: bytes, cut: int | None) -> None:
         fast, plain = self._brokers
-        said = await (self._answers(fast, data) if cut is None else self._answers_of_loop(fast, data, cut))
-        assert said == await self._answers(plain, data)
+        if cut is None:
+            said, expected = await self._answers(fast, data), await self._answers(plain, data)
+        else:
+            reads = data[:cut], data[cut:]
+            said = await self._answers_of_loop(fast, *reads)
+            expected = await self._answers(plain, *reads)
+        assert said == expected, (said, expected, data, cut)
         ends = [controller.broker.store.max_phy_offset for controller in self._brokers]
         assert ends[0] == ends[1]
 
-    async def _answers(self, controller: BrokerController, data: bytes) -> bytes:
-        """What a connection answers to what one read brings, and whether it was closed then."""
+    async def _answers(self, controller: BrokerController, *reads: bytes) -> bytes:
+        """What a connection answers to what reads bring, and whether it was closed then."""
         connection, transport = Connection(controller.server, self._loop), _Transport()
         connection.connection_made(transport)
         connection.remote_address = "127.0.0.1:1"
-        room = connection.get_buffer(-1)
-        room[: len(data)] = data
-        connection.buffer_updated(len(data))
-        await asyncio.sleep(0)
-        while controller.server.in_flight:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0)
+        for data in filter(None, reads):
+            room = connection.get_buffer(-1)
+            room[: len(data)] = data
+            connection.buffer_updated(len(data))
+            await asyncio.sleep(0)
+            while controller.server.in_flight:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            if transport.closing:
+                break
         connection.connection_lost(None)
         return self._comparable(controller, bytes(transport.written)) + (
             b"closed" if transport.closing else b""
         )
 
-    async def _answers_of_loop(self, controller: BrokerController, data: bytes, cut: int) -> bytes:
-        """The same, of a socket of the compiled loop that brings `cut` bytes and then the others."""
+    async def _answers_of_loop(self, controller: BrokerController, *reads: bytes) -> bytes:
+        """The same, of a socket of the compiled loop."""
         peer, sock = socket.socketpair()
         connection = Connection(controller.server, self._loop)
         await self._loop.connect_accepted_socket(lambda: connection, sock)
@@ -99,9 +108,9 @@ class _Brokers:
         self.loop.move(connection)
         assert isinstance(connection.transport, EpollTransport)
         peer.setblocking(False)
-        for piece in (data[:cut], data[cut:]):
+        for data in filter(None, reads):
             with contextlib.suppress(BrokenPipeError):
-                peer.send(piece)
+                peer.send(data)
             while self.loop.turn():
                 await asyncio.sleep(0)
             while controller.server.in_flight:
@@ -158,6 +167,7 @@ def seeds(_name: str) -> Iterator[bytes]:
         yield bytes([kind]) + b"".join(item(bytes(n), own(n), flag=n) for n in range(8))
         yield b"f" + send(kind=kind) + batch(item(), item(), kind=kind)
         yield b"f" + send(code=10, long_names=True, kind=kind)
+        yield b"f" + 2 * send(properties="KEYS\1k\2", kind=kind)
 
 
 if __name__ == "__main__":
