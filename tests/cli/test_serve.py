@@ -341,3 +341,20 @@ def test_a_master_with_slaves_that_can_take_its_place(tmp_path):
         assert send(slave, "T", b"after").code == 0
         stopped(process)
     assert (tmp_path / "broker-0-slave-2" / "commitlog").is_dir()
+
+
+def test_what_a_broker_that_serves_little_does_not_need_is_not_loaded() -> None:
+    program = """
+import sys
+import mqlake.cli.main, mqlake.cli.broker, mqlake.cli.serve
+import mqlake.broker.controller, mqlake.namesrv.server
+print(*sorted({"http.server", "importlib.metadata", "importlib.resources", "difflib", "shutil", "numba", "lark",
+               "prometheus_client", "grpc", "mqlake.broker.metrics.exporter", "mqlake.store.check.verify_queues"}
+              & sys.modules.keys()))
+print(sum(isinstance(vars(kind).get("__dataclass_fields__"), dict)
+          for base in (mqlake.remoting.headers.codec.CommandHeader, mqlake.remoting.bodies.codec.JsonBody)
+          for kind in base.__subclasses__()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded, made = done.stdout.splitlines()
+    assert (loaded, int(made)) == ("", 0)

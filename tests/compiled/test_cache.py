@@ -256,6 +256,28 @@ def test_another_numba_costs_a_warning(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
+WITH_AN_ADDRESS = """
+import ctypes
+from mqlake.compiled.cache import compiled
+absolute = ctypes.CDLL(None).labs
+absolute.argtypes, absolute.restype = [ctypes.c_long], ctypes.c_long
+
+@compiled
+def distance(number):
+    return absolute(number)
+"""
+
+
+def test_of_code_with_an_address_of_its_process_is_said_why_it_is_not_kept(
+    own_directory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert module_of(tmp_path, "kept", WITH_AN_ADDRESS).distance(-2) == 2
+    (record,) = caplog.records
+    assert record.getMessage().startswith("distance cannot be kept")
+    assert "an address in it that is this process's alone" in record.getMessage()
+    assert not list(own_directory.glob("kept.*"))
+
+
 # --- what an entry is good for -------------------------------------------------------------------------------
 
 BELOW = """
@@ -326,6 +348,6 @@ def test_intrinsics_count_with_their_source() -> None:
     cache._add_function(sends.store_sends.py_func, made_of)
     source = cache._source_digest("mqlake.compiled.kernels.primitives")
     assert made_of["mqlake.compiled.kernels.sends.pointer"] == source
-    assert made_of["mqlake.compiled.kernels.frames.ZERO"] == "48"
+    assert made_of["mqlake.compiled.kernels.frames.QUOTE"] == "34"
     assert "mqlake.compiled.kernels.primitives.store32" in made_of
     assert not any(key.startswith("numpy") for key in made_of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqlake import compiled
-from mqlake.compiled import Worth, cache
+from mqlake.compiled import COLLECT_AFTER, Worth, cache, loading
 from tests.compiled.container import SOURCE
 
 PROGRAM = """
@@ -103,3 +104,35 @@ class TestWorth:
         for now[0] in (100.0, 100.9, 101.1, 101.2, 102.0, 999.0):
             found.append(worth.count(1))
         assert found == [False, False, False, False, True, True]
+
+
+def test_the_collector_leaves_out_what_has_been_loaded() -> None:
+    usual = gc.get_threshold()
+    gc.freeze()  # as a broker does
+    before = gc.get_freeze_count()
+    try:
+        with loading():
+            assert gc.get_threshold() == (COLLECT_AFTER, *usual[1:])
+            with loading():  # another thread's
+                kept: list[list[int]] = [[] for _ in range(1000)]
+            assert gc.get_threshold()[0] == COLLECT_AFTER
+            assert gc.get_freeze_count() < before + len(kept) // 2
+        assert gc.get_threshold() == usual
+        assert gc.get_freeze_count() > before + len(kept) // 2
+    finally:
+        gc.unfreeze()
+
+
+def test_the_collector_leaves_out_nothing_of_processes_that_do_not_ask_for_it() -> None:
+    gc.unfreeze()
+    with loading():
+        pass
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_load_that_fails_changes_nothing_for_the_collector() -> None:
+    usual = gc.get_threshold()
+    with pytest.raises(ImportError), loading():
+        raise ImportError
+    gc.unfreeze()
+    assert gc.get_threshold() == usual

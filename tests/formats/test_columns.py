@@ -273,6 +273,37 @@ print(columns._twin_for(1).__name__)
         found = run_python(code, tmp_path, PYTHONPATH=root).split()
         assert found == ["False", "mqlake.compiled.kernels.columns"]
 
+    def test_what_hurried_threads_call_is_loaded_before_they_leave_plain_python(self, tmp_path: Path) -> None:
+        # a thread that compiles waits for all that other threads compile: for half a minute, and more
+        code = """
+import numpy as np
+from mqlake.formats import columns
+from mqlake.formats.index import index_file_size
+from tests.store.log_of import LogOf, Record
+def work():
+    log = LogOf([Record(properties={"KEYS": "a b", "TAGS": "t"}) for _ in range(3)])
+    scan = columns.scan_records(log.array, 0, len(log.array), 0)
+    found = columns.dispatch_columns(log.array, scan, delay_levels={1: 1000})
+    columns.units_by_queue(scan, found, hidden=0)
+    columns.arrivals_by_queue(scan)
+    places = np.zeros(len(found.key_hash), np.int64)
+    index = np.zeros(index_file_size(5, 9), np.uint8)
+    columns.index_put_many(index, 5, 9, found.key_hash, places, places)
+    columns.index_query(index, 5, 9, 1, 0, 9, 3)
+    columns.walk_records(log.array, 0, len(log.array), 0)
+columns._records.left = 0
+columns.never_load_here()
+work()
+assert columns._loaded.wait(300)
+from numba.core import event
+with event.install_recorder("numba:compiler_lock") as locked:
+    work()
+print(columns._twin_for(1).__name__, len(locked.buffer))
+"""
+        root = str(Path(__file__).parents[2])
+        found = run_python(code, tmp_path, PYTHONPATH=root).split()
+        assert found == ["mqlake.compiled.kernels.columns", "0"]
+
     def test_a_thread_in_a_hurry_waits_where_much_work_is_to_come(self, tmp_path: Path) -> None:
         code = """
 from mqlake.formats import columns

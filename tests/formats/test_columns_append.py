@@ -131,6 +131,10 @@ class TestAppendBatch:
         assert after.queue_offset.tolist() == list(range(70, 102))
         assert after.physical_offset.tolist() == result.physical_offsets.tolist()
 
+    def test_what_was_wrong_is_not_taken_for_something_else(self, twin: ModuleType) -> None:
+        problems = columns.BAD_BLOB, columns.NO_ROOM, columns.RECORD_TOO_LARGE, columns.PROPERTIES_TOO_LARGE
+        assert len({0, *problems}) == 5 and max(problems) < 0
+
     def test_room_for_a_blank_is_kept(self, twin: ModuleType) -> None:
         blob = item() * 3
         total = sum(map(len, expected_records(blob, 0, **BATCH)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -158,6 +159,45 @@ class TestDispatchColumns:
         expected = [index_key_hash(f"Topic#{key}") for key in keys]
         assert found.key_hash.tolist() == expected * 2
         assert found.key_record.tolist() == [1] * 4000 + [2] * 4000
+
+    @pytest.mark.parametrize("other", ["", "é", "标", "😀"])
+    def test_texts_of_any_length(self, twin: ModuleType, other: str) -> None:
+        texts = []
+        for length in [*range(100), 500]:
+            text = "".join(chr(33 + (length * 7 + n * n) % 94) for n in range(length))
+            texts.append(text)
+            texts += [text[:at] + other + text[at:] for at in range(0, length, 3)] if other else []
+        buf = log_of([{"properties": f"TAGS\x01{text}\x02KEYS\x01{text}\x02".encode()} for text in texts])
+        found = dispatch(buf)
+        assert found.tags_code.tolist() == [java_hash(text) for text in texts]
+        assert found.key_hash.tolist() == [index_key_hash(f"Topic#{text}") for text in texts if text]
+
+    def test_twins_agree_on_separators_at_any_place(self) -> None:
+        numbers = random.Random(11)
+        pieces = [
+            b"\1",
+            b"\2",
+            b"\2",
+            b"x",
+            b" ",
+            b"y" * 20,
+            b"TAGS\1",
+            b"KEYS\1",
+            b"UNIQ_KEY\1",
+            b"DELAY\0013",
+        ]
+        records = [
+            {"topic": numbers.choice([b"T", SCHEDULE_TOPIC.encode()]), "properties": b"".join(some)}
+            for some in (numbers.choices(pieces, k=numbers.randrange(60)) for _ in range(2000))
+        ]
+        # each as the last one too, at the end of what may be read
+        for some in ([one] for one in records[:300]), [records]:
+            for log in map(log_of, some):
+                results = []
+                for module in (plain, kernels):
+                    with working_with(module):
+                        results.append([column.tolist() for column in dispatch(log)])
+                assert results[0] == results[1]
 
     def test_nothing(self, twin: ModuleType) -> None:
         assert [len(column) for column in dispatch(b"")] == [0] * 6

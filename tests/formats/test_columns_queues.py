@@ -6,10 +6,12 @@ import itertools
 from types import ModuleType
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqlake.compiled.kernels import columns as kernels
+from mqlake.formats import columns
 from mqlake.formats.columns import DispatchColumns, Scan, arrivals_by_queue, layout, plain, units_by_queue
 from mqlake.formats.consume_queue import UNIT
 from tests.formats.columns_cases import working_with
@@ -35,19 +37,19 @@ def scanned(records: Records, *, room: int = 3) -> tuple[Scan, DispatchColumns]:
     """Columns in arrays with room for more, as of a scan."""
     wide = np.zeros((len(layout.WIDE), len(records) + room), np.int64)
     narrow = np.zeros((len(layout.NARROW), len(records) + room), np.int32)
-    columns = dict(zip(FIELDS, zip(*records, strict=True) if records else ((),) * len(FIELDS), strict=True))
+    fields = dict(zip(FIELDS, zip(*records, strict=True) if records else ((),) * len(FIELDS), strict=True))
     n = len(records)
     wide[layout.PHYSICAL_OFFSET, :n] = np.arange(n) * 1000 + 5
-    wide[layout.QUEUE_OFFSET, :n] = columns["queue_offset"]
-    narrow[layout.TOPIC_ID, :n] = columns["topic"]
-    narrow[layout.QUEUE_ID, :n] = columns["queue"]
-    narrow[layout.SYS_FLAG, :n] = columns["flags"]
-    narrow[layout.SIZE, :n] = columns["size"]
+    wide[layout.QUEUE_OFFSET, :n] = fields["queue_offset"]
+    narrow[layout.TOPIC_ID, :n] = fields["topic"]
+    narrow[layout.QUEUE_ID, :n] = fields["queue"]
+    narrow[layout.SYS_FLAG, :n] = fields["flags"]
+    narrow[layout.SIZE, :n] = fields["size"]
     none = np.empty(0, np.int32)
     dispatched = DispatchColumns(
-        np.array(columns["tags"], np.int64),
+        np.array(fields["tags"], np.int64),
         np.zeros(n, np.bool_),
-        np.array(columns["number"], np.int16),
+        np.array(fields["number"], np.int16),
         wide[layout.QUEUE_OFFSET, :n],
         none,
         none,
@@ -56,11 +58,12 @@ def scanned(records: Records, *, room: int = 3) -> tuple[Scan, DispatchColumns]:
 
 
 def expected_queues(records: Records, hidden: int) -> dict[tuple[int, int], list[int]]:
-    """The numbers of the records of each queue."""
+    """The numbers of the records of each queue, which a hidden record also begins."""
     queues: dict[tuple[int, int], list[int]] = {}
     for number, (topic, queue, flags, *_) in enumerate(records):
+        numbers = queues.setdefault((topic, queue), [])
         if not flags & hidden:
-            queues.setdefault((topic, queue), []).append(number)
+            numbers.append(number)
     return queues
 
 
@@ -101,6 +104,17 @@ def test_arrivals(twin: ModuleType, records: Records) -> None:  # noqa: ARG001 -
         ]
         for queue, numbers in expected_queues(records, 0).items()
     ]
+
+
+@pytest.mark.parametrize("few", [1, 2, 1024])
+def test_many_queues(twin: ModuleType, few: int, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    monkeypatch.setattr(columns, "FEW_QUEUES", few)
+    records = [(number % 3, number % 1000, 0, number, 100, 1, 0) for number in range(3000)]
+    scan, dispatched = scanned(records)
+    expected = expected_queues(records, 0)
+    assert [tuple(arrival[:2]) for arrival in arrivals_by_queue(scan)] == list(expected)
+    found = units_by_queue(scan, dispatched, hidden=0)
+    assert found.record.tolist() == [number for numbers in expected.values() for number in numbers]
 
 
 @given(records=RECORDS)

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from mqlake.base.clock import now_ms
 from mqlake.broker.admin.processor import AdminBrokerProcessor
@@ -27,9 +28,6 @@ from mqlake.broker.fast.fast_ack import FastAck
 from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import FastSend
-from mqlake.broker.metrics.exporter import MetricsExporter
-from mqlake.broker.metrics.families import Sources
-from mqlake.broker.metrics.health import Health
 from mqlake.broker.mqtrace.message_trace import MessageTrace
 from mqlake.broker.pop.service import PopService
 from mqlake.broker.requests.client_manage import ClientManageProcessor
@@ -61,6 +59,9 @@ from mqlake.remoting.connection import ProcessorTable
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.timer.timer_message_store import TimerMessageStore
+
+if TYPE_CHECKING:
+    from mqlake.broker.metrics.exporter import MetricsExporter
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +124,8 @@ class BrokerController:
         self.fast_loops: list[FastLoop] = []
         self.metrics = self._make_metrics()
         if self.metrics is not None:
+            from mqlake.broker.metrics.health import Health
+
             self.metrics.health = Health(broker, lambda: self._running, lambda: self.registration.known_to)
         self._register_processors()
         if broker.plain_access is not None:
@@ -172,6 +175,9 @@ class BrokerController:
     def _make_metrics(self) -> MetricsExporter | None:
         if self.broker.config.metrics_exporter_type is not MetricsExporterType.PROM:
             return None
+        from mqlake.broker.metrics.exporter import MetricsExporter
+        from mqlake.broker.metrics.families import Sources
+
         return MetricsExporter(
             Sources(
                 self.broker,
@@ -214,6 +220,12 @@ class BrokerController:
         self.pull_message_processor.register(self.server.processors)
         self.pop_service.register(self.server.processors)
         self.pop_service.register_acknowledgements(self.fast_server.processors)
+
+    def load_compiled(self) -> None:
+        """Has the compiled code loaded that clients' requests call for, or compiled."""
+        for path in self.server.fast_paths:
+            if isinstance(path, FastSend | FastPull):
+                path.load()
 
     def _register_in(self, table: ProcessorTable) -> None:
         """Registers the processors that both ports share."""

@@ -53,6 +53,7 @@ COMMANDS = {
         "mqlake.cli.metaq:metaq",
         "MetaQ: the broker, clients and data directories of RocketMQ's ancestor.",
     ),
+    "compile": ("mqlake.cli.compile:compile_", "Compile ahead what brokers run as machine code."),
     "doctor": ("mqlake.cli.doctor:doctor", "Check this machine, a data directory and a cluster."),
     "demo": (
         "mqlake_flights.demo:demo",

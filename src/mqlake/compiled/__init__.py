@@ -9,12 +9,15 @@ Importing this package imports neither numba nor numpy.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import importlib
 import logging
 import math
 import threading
 import time
+from collections.abc import Iterator
 from types import ModuleType
 
 import mqlake
@@ -80,6 +83,36 @@ def load(name: str) -> ModuleType | None:
     """
     with _lock:
         return _load(name)
+
+
+COLLECT_AFTER = 50_000
+"""New objects while compiled code is loaded, when Python by itself looks through them after each 700: a tenth of the
+time. Few of them are garbage."""
+_collector = threading.Lock()
+_loadings = 0
+_usual = gc.get_threshold()
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """While it lasts, the garbage collector seldom runs. In a process that has it leave out what lives to the end, as a
+    broker's does, it leaves out from then on what has been loaded, too: a hundred thousand objects, which it would look
+    through while everything else waits. Other processes may have garbage of their own that would stay."""
+    global _loadings, _usual
+    with _collector:
+        if not _loadings:
+            _usual = gc.get_threshold()
+            gc.set_threshold(COLLECT_AFTER, *_usual[1:])
+        _loadings += 1
+    try:
+        yield
+    finally:
+        with _collector:
+            _loadings -= 1
+            if not _loadings:
+                gc.set_threshold(*_usual)
+                if gc.get_freeze_count():
+                    gc.freeze()
 
 
 @functools.cache

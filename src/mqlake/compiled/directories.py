@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 
 OWNER_ONLY = 0o700
@@ -39,6 +38,8 @@ def directories(source: str) -> Iterator[str]:
 @functools.cache
 def temporary_directory() -> str:
     """A directory of this user alone: the entries are code, and anyone may create files in /tmp. Empty without one."""
+    import tempfile
+
     try:
         place = tempfile.gettempdir()
         if (
@@ -60,6 +61,8 @@ def temporary_directory() -> str:
 @functools.cache
 def is_writable(directory: str) -> bool:
     """True if files can be made there; it is made itself when it is missing."""
+    import tempfile
+
     try:
         os.makedirs(directory, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()

@@ -376,23 +376,25 @@ def decode_record(
 def decode_records(records: bytes, places: Iterable[Sequence[int]]) -> Iterator[MessageExt]:
     """The messages of whole records that lie back to back and have been checked; `places` are the start and end of the
     body, and the end, of each. A message reads its other fields when they are asked for, as decode_record() would have
-    set them."""
+    set them: until then it holds all of `records`, as a copy of its own would cost as much as all else that is done
+    here."""
     start = 0
     for body_start, body_end, end in places:
         message: MessageExt = _new(_Unread)
-        message._record = records[start:end]
+        message._record = records, start
         message.body = records[body_start:body_end]
         start = end
         yield message
 
 
-def _read_fields(message: MessageExt, record: bytes) -> None:
-    layout = HEADS[record[SYS_FLAG_POSITION + 3] & HOST_FLAGS]
-    head = layout.unpack_from(record)
-    body_end = layout.size + head[-1]
+def _read_fields(message: MessageExt, records: bytes, start: int) -> None:
+    layout = HEADS[records[start + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
+    head = layout.unpack_from(records, start)
+    body_end = start + layout.size + head[-1]
     topic_start = body_end + (1 if head[1] == MESSAGE_MAGIC_CODE else 2)
-    topic_end = topic_start + int.from_bytes(record[body_end:topic_start], "big")
-    _set_fields(message, head, message.body, record[topic_start:topic_end], record[topic_end + 2 :])
+    topic_end = topic_start + int.from_bytes(records[body_end:topic_start], "big")
+    properties = records[topic_end + 2 : start + head[0]]
+    _set_fields(message, head, message.body, records[topic_start:topic_end], properties)
 
 
 _new = object.__new__

@@ -2,6 +2,8 @@
 
 import pytest
 
+from mqlake.remoting.codec import encode_frame
+from mqlake.remoting.command import RemotingCommand
 from mqlake.store.ha.ha_connection import ConnectionSettings, HAConnection
 from mqlake.store.ha.protocol import HEADER, REPORT
 from tests.store.ha.logs import MemoryLog
@@ -42,6 +44,7 @@ def test_a_slave_far_behind_gets_large_frames() -> None:
 
 def test_a_slave_that_has_all_gets_a_heartbeat_after_the_interval() -> None:
     connection = connected(END)
+    assert connection.next_time(0.0) == 5.0
     assert headers(connection, 4.9) == []
     assert headers(connection, 5.0) == [(END, 0)]
     assert headers(connection, 5.1) == []
@@ -56,12 +59,20 @@ def test_nothing_is_sent_before_the_first_report() -> None:
     assert connection.slave_request_offset == 0
 
 
-@pytest.mark.parametrize("report", [-5, END + 1, 10**9, int.from_bytes(b"GET / HT", "big")])
+@pytest.mark.parametrize("report", [-5, -1, END + 1, 10**9, int.from_bytes(b"GET / HT", "big")])
 def test_a_report_of_what_this_log_never_had_does_not_count(report: int) -> None:
     connection = connected(report)
     assert str(report) in connection.closed_because
     assert connection.slave_ack_offset == -1
     assert connection.output(100.0) == []
+
+
+def test_a_client_of_another_port_is_not_taken_for_a_slave_that_is_ahead() -> None:
+    connection = HAConnection(MemoryLog(bytes(END)), ConnectionSettings(), 0.0)
+    connection.received(encode_frame(RemotingCommand(28)), 0.0)
+    assert "commands, which belong to listenPort" in connection.closed_because
+    assert "ahead" not in connection.closed_because
+    assert connection.slave_ack_offset == -1
 
 
 def test_a_later_report_beyond_the_end_does_not_count_either() -> None:

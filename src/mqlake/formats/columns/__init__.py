@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mqlake.compiled import Worth, load
+from mqlake.compiled import Worth, load, loading
 from mqlake.errors import MessageError
 from mqlake.formats.batch import ITEM_SIZE_MIN, encode_messages
 from mqlake.formats.columns import layout, plain
@@ -137,26 +137,30 @@ def _is_hurried() -> bool:
 
 @functools.cache
 def _load_aside() -> None:
+    @loading()
     def load_all() -> None:
         twin()
-        _try_append()
+        _try_log(_try_append())
         follow_units(np.empty(0, np.uint8), 0, 0, b"", "", 0, range(0), 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         whole_records(np.empty(0, np.uint8), 0)
-        _try_queues()
         _loaded.set()
         _hurried.clear()
 
     threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
 
 
-def _try_queues() -> None:
-    """With columns that do not fill their arrays, as those of nearly every scan."""
-    wide, narrow = np.zeros((len(layout.WIDE), 2), np.int64), np.zeros((len(layout.NARROW), 2), np.int32)
-    scan = Scan(wide[:, :1], narrow[:, :1], narrow[0])
-    no, one, none = np.zeros(1, np.bool_), np.ones(1, np.int16), np.empty(0, np.int32)
-    units_by_queue(scan, DispatchColumns(wide[0, :1], no, one, wide[1, :1], none, none), hidden=0)
+def _try_log(log: Bytes) -> None:
+    """All that dispatch, a slave's connection and queries call, with a log of one record: its columns do not fill their
+    arrays, as those of nearly every scan."""
+    scan = scan_records(log, 0, len(log), 0)
+    columns = dispatch_columns(log, scan, delay_levels={})
+    units_by_queue(scan, columns, hidden=0)
     arrivals_by_queue(scan)
+    index = np.zeros(index_file_size(1, 1), np.uint8)
+    index_put_many(index, 1, 1, columns.key_hash, *2 * [np.empty(0, np.int64)])
+    index_query(index, 1, 1, 0, 0, 0, 1)
+    walk_records(log, 0, len(log), 0)
 
 
 def load_for(records: int) -> None:
@@ -231,6 +235,7 @@ class Scan:
         "_topic_record",
         "_wide",
         "end",
+        "queues",
         "stop",
         "stop_reason",
         "topics",
@@ -260,6 +265,8 @@ class Scan:
     topic_id: Int32s
     properties_length: Int32s
 
+    queues: tuple[Int64s, Int64s]
+    """The queue of each record, as a number, and of each queue what arrivals_by_queue() says."""
     topics: list[bytes]
     end: int
     """Position where the walk stopped: the next one to look at."""
@@ -272,13 +279,16 @@ class Scan:
         self._narrow = narrow
         self._topic_record = topic_record
 
-    def __getattr__(self, name: str) -> NDArray[Any]:
+    def __getattr__(self, name: str) -> Any:
         """Makes a column at its first use: 21 at once would cost as much as a small scan."""
         column: NDArray[Any]
         if name in layout.WIDE:
             column = self._wide[layout.WIDE.index(name)]
         elif name in layout.NARROW:
             column = self._narrow[layout.NARROW.index(name)]
+        elif name == "queues":
+            self.queues = _number_queues(self)
+            return self.queues
         else:
             raise AttributeError(name)
         setattr(self, name, column)
@@ -288,8 +298,16 @@ class Scan:
         return len(self._wide[0])
 
 
+CACHE_LINE = 64
 SMALL_SCAN = 1024
 """Records for which arrays are no new pages, and cheaper than a zeroed table of a whole room's topics."""
+
+
+def _rows(count: int, columns: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """Rows of at least so many columns, an odd number of cache lines each: of a power of two, the rows of one column
+    would all have to be in the same few places of the processor's caches."""
+    in_line = CACHE_LINE // np.dtype(dtype).itemsize
+    return np.empty((count, (-(-columns // in_line) | 1) * in_line), dtype)
 
 
 class ScanRoom:
@@ -298,8 +316,8 @@ class ScanRoom:
 
     def __init__(self, records: int) -> None:
         self.records = records
-        self.wide = np.empty((len(layout.WIDE), records), np.int64)
-        self.narrow = np.empty((len(layout.NARROW), records), np.int32)
+        self.wide = _rows(len(layout.WIDE), records, np.int64)
+        self.narrow = _rows(len(layout.NARROW), records, np.int32)
         self.slots = np.zeros(1 << (2 * records - 1).bit_length(), np.int32)
         self.topic_record = np.empty(records, np.int32)
 
@@ -489,17 +507,18 @@ class QueueUnits(NamedTuple):
 def units_by_queue(scan: Scan, columns: DispatchColumns, *, hidden: int) -> QueueUnits:
     """Of the records that have none of the `hidden` bits in SYSFLAG."""
     n = len(scan)
-    record, units = np.empty(n, np.int64), np.empty(n * CQ_STORE_UNIT_SIZE, np.uint8)
-    runs = np.empty((n, 7), np.int64)
+    record, units = np.empty(n, _INT64), np.empty(n * CQ_STORE_UNIT_SIZE, _UINT8)
+    numbers, arrivals = scan.queues
+    runs = np.empty((n, 7), _INT64)
     count, found = _twin_for(0).units_by_queue(
         scan._wide,
         scan._narrow,
         columns.tags_code,
         columns.inner_num,
         hidden,
-        _queue_slots(n),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
+        numbers,
+        arrivals,
+        np.empty(len(arrivals), _INT64),
         record,
         units,
         runs,
@@ -509,18 +528,32 @@ def units_by_queue(scan: Scan, columns: DispatchColumns, *, hidden: int) -> Queu
 
 def arrivals_by_queue(scan: Scan) -> list[list[int]]:
     """Of each queue that has records: topic id, queue id, its next queue offset, how many records, and their bytes."""
-    n = len(scan)
-    arrivals = np.empty((n, 5), np.int64)
-    queues = _twin_for(0).arrivals_by_queue(
-        scan._wide, scan._narrow, _queue_slots(n), np.empty(n, np.int64), arrivals
-    )
-    found: list[list[int]] = arrivals[:queues].tolist()
+    found: list[list[int]] = scan.queues[1].tolist()
     return found
 
 
-def _queue_slots(records: int) -> Int32s:
-    """A table for the queues of so many records."""
-    return np.zeros(1 << (2 * records + 1).bit_length(), np.int32)
+FEW_QUEUES = 1024
+
+
+def _number_queues(scan: Scan) -> tuple[Int64s, Int64s]:
+    """The queue of each record, by its number, and of each queue what arrivals_by_queue() says."""
+    n = len(scan)
+    numbers, room = np.empty(n, _INT64), FEW_QUEUES
+    while True:
+        # of arrays as large as all records may need most pages would be touched for nothing
+        queues = min(room, n)
+        arrivals = np.empty((queues, 5), _INT64)
+        found = _twin_for(0).number_queues(
+            scan._wide,
+            scan._narrow,
+            np.zeros(2 * room, _INT32),
+            np.empty(queues, _INT64),
+            numbers,
+            arrivals,
+        )
+        if found >= 0:
+            return numbers, arrivals[:found]
+        room *= 16
 
 
 def gather(
@@ -725,11 +758,12 @@ def warm_append() -> None:
     _try_append()
 
 
-def _try_append() -> None:
+def _try_append() -> Bytes:
+    """A log with the one record that was appended, and published."""
     blob = np.frombuffer(encode_messages([Message("T", b"body")]), np.uint8)
-    host = bytes(8)
-    append_batch(
-        np.zeros(1024, np.uint8),
+    host, log = bytes(8), np.zeros(1024, np.uint8)
+    appended = append_batch(
+        log,
         0,
         1024,
         blob,
@@ -747,6 +781,8 @@ def _try_append() -> None:
         version=1,
         max_record_size=1024,
     )
+    log[:4] = appended.sizes.astype(">i4").view(np.uint8)
+    return log
 
 
 def _require_index(index: Bytes, hash_slot_num: int, index_num: int) -> None:

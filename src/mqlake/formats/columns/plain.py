@@ -99,7 +99,7 @@ def scan(
     view = buf.data
     topics: dict[bytes, int] = {}
     position = start
-    for n in range(wide.shape[1]):
+    for n in range(len(topic_record)):
         if position == limit:
             return n, len(topics), position, layout.LIMIT
         kind, size = _check(view, position, limit, base_offset, check_crc, force_prop_crc)
@@ -153,7 +153,7 @@ def scan(
             position + size - properties_start,
         )
         position += size
-    return wide.shape[1], len(topics), position, layout.LIMIT if position == limit else layout.MAX_RECORDS
+    return len(topic_record), len(topics), position, layout.LIMIT if position == limit else layout.MAX_RECORDS
 
 
 def walk(buf: Bytes, start: int, limit: int, base_offset: int, check_crc: bool) -> tuple[int, int, int, int]:
@@ -261,24 +261,39 @@ def dispatch(
     return len(tags_code), keys
 
 
+def number_queues(wide: Ints, narrow: Ints, slots: Ints, firsts: Ints, numbers: Ints, arrivals: Ints) -> int:
+    queues = _by_queue(narrow, range(narrow.shape[1]))
+    if len(queues) > len(slots) // 2:
+        return -1
+    for number, ((topic_id, queue_id), records) in enumerate(queues.items()):
+        following = int(wide[layout.QUEUE_OFFSET, records].max()) + 1
+        size = int(narrow[layout.SIZE, records].sum(dtype=np.int64))
+        firsts[number] = records[0]
+        numbers[records] = number
+        arrivals[number] = topic_id, queue_id, max(0, following), len(records), size
+    return len(queues)
+
+
 def units_by_queue(
     wide: Ints,
     narrow: Ints,
     tags_code: Ints,
     inner_num: Ints,
     hidden: int,
-    _slots: Ints,
-    _firsts: Ints,
+    _numbers: Ints,
+    _arrivals: Ints,
     _ends: Ints,
     order: Ints,
     units: Bytes,
     runs: Ints,
 ) -> tuple[int, int]:
-    visible = np.flatnonzero(narrow[layout.SYS_FLAG] & hidden == 0).tolist()
+    visible = (narrow[layout.SYS_FLAG] & hidden == 0).tolist()
     count = found = 0
-    for (topic_id, queue_id), records in _by_queue(narrow, visible).items():
+    for (topic_id, queue_id), records in _by_queue(narrow, range(narrow.shape[1])).items():
         following = None
         for record in records:
+            if not visible[record]:
+                continue
             offset, size = int(wide[layout.PHYSICAL_OFFSET, record]), int(narrow[layout.SIZE, record])
             queue_offset, number = int(wide[layout.QUEUE_OFFSET, record]), int(inner_num[record])
             order[count] = record
@@ -292,15 +307,6 @@ def units_by_queue(
             runs[found - 1, 5] &= number == 1
             runs[found - 1, 6] = offset + size
     return count, found
-
-
-def arrivals_by_queue(wide: Ints, narrow: Ints, _slots: Ints, _firsts: Ints, arrivals: Ints) -> int:
-    queues = _by_queue(narrow, range(narrow.shape[1]))
-    for number, ((topic_id, queue_id), records) in enumerate(queues.items()):
-        following = int(wide[layout.QUEUE_OFFSET, records].max()) + 1
-        size = int(narrow[layout.SIZE, records].sum(dtype=np.int64))
-        arrivals[number] = topic_id, queue_id, max(0, following), len(records), size
-    return len(queues)
 
 
 def _by_queue(narrow: Ints, records: Iterable[int]) -> dict[tuple[int, int], list[int]]:

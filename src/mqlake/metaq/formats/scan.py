@@ -91,6 +91,12 @@ def scan_records(
     return Scan(position[:n], length[:n], message_id[:n], flag[:n], int(end), ScanStop(stop))
 
 
+def compile_scan() -> None:
+    """Has the compiled scan compiled, or loaded from disk."""
+    _bytes.left = 0
+    scan_records(np.empty(0, np.uint8), 0, 0)
+
+
 def _plain_scan(
     buf: NDArray[np.uint8],
     start: int,

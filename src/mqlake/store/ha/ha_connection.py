@@ -73,6 +73,12 @@ class HAConnection:
     def received(self, data: Buffer, now: float) -> None:
         self._last_read = now
         data = self._partial + bytes(data)
+        if self.slave_request_offset < 0 and data[REPORT.size : REPORT.size + 1] == b"{":
+            # the header of a command, after two lengths that would be an offset ahead of this log
+            self.closed_because = (
+                "it sends commands, which belong to listenPort: this is haListenPort, for slaves"
+            )
+            return
         whole = len(data) - len(data) % REPORT.size
         self._partial = data[whole:]
         for (offset,) in REPORT.iter_unpack(data[:whole]):
