@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -105,12 +106,16 @@ class Patient:
         return sorted(path for path in self.healthy if kind in path.relative_to(self.root).parts)
 
     def heal(self) -> None:
-        for path in list(self.root.rglob("*")):
-            if path.is_file() and path not in self.healthy:
-                path.unlink()
-        for path, content in self.healthy.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        names = {str(path): content for path, content in self.healthy.items()}
+        for directory, _, files in os.walk(self.root):
+            for path in (os.path.join(directory, file) for file in files):
+                if path not in names:
+                    os.unlink(path)
+        for path, content in names.items():
+            if not os.path.exists(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb", buffering=0) as file:
+                file.write(content)
 
     # ------------------------------------------------------------------ looking
 

@@ -48,12 +48,33 @@ SMALL_STORE = {
 }
 """Files of a size for tests, and SQL92 allowed."""
 FOR_TESTS = {**UNHURRIED, **SMALL_STORE}
+_COUNTING = """
+import sys
+
+from mqlake.broker.controller import BrokerController
+from mqlake.broker.requests.send_message import SendMessageProcessor
+
+
+async def start(self, start=BrokerController.start):
+    for path in self.server.fast_paths[:2]:
+        path.load()  # else after some hundred requests
+    await start(self)
+
+
+def process(self, connection, request, header, process=SendMessageProcessor._process):
+    print("slow send:", request.code, header.topic, request.ext_fields, file=sys.stderr, flush=True)
+    return process(self, connection, request, header)
+
+
+BrokerController.start, SendMessageProcessor._process = start, process
+"""
 _UNHURRIED = (
     "from mqlake.broker.services import registration as r; "
     f"r.REGISTER_START_WAIT_S = r.REGISTER_WAIT_S = {PATIENCE_S}; "
     "from mqlake.cli.main import main; main()"
 )
 MQLAKE = [sys.executable, "-c", _UNHURRIED]
+_MQLAKE_COUNTING = [sys.executable, "-c", _COUNTING + _UNHURRIED]
 """The command line, with brokers that wait for their name server as long as a slow machine takes: whoever creates a
 topic finds it there."""
 
@@ -186,8 +207,11 @@ class MqlakeBroker(OneProcess):
         *,
         small: bool = True,
         grpc: bool = False,
+        counts: bool = False,
     ) -> None:
-        """`small`: files of a size for tests, else of the default sizes. `grpc`: serve gRPC clients, at `grpc`."""
+        """`small`: files of a size for tests, else of the default sizes. `grpc`: serve gRPC clients, at `grpc`.
+        `counts`: its fast paths are ready from the start, and it tells of each send that takes none."""
+        self._command = _MQLAKE_COUNTING if counts else MQLAKE
         self.grpc = f"127.0.0.1:{free_ports(1)}" if grpc else ""
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -197,12 +221,17 @@ class MqlakeBroker(OneProcess):
         self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
 
     def start(self) -> None:
-        command = [*MQLAKE, "serve", "--json"]
+        command = [*self._command, "serve", "--json"]
         command += ["--store", str(self._directory / "store")]
         command += ["--port", str(self._port), "--namesrv-port", str(self._port + 1)]
         command += ["--grpc-port", self.grpc.rpartition(":")[2] or "-1"]
         command += [f"--set={key}={value}" for key, value in self.config.items()]
         self._server = Server(command, r'"brokers"', self.log, {})
+
+    def slow_sends(self, topic: str) -> list[str]:
+        """To the topic, of a broker that counts."""
+        begins = f"slow send: [0-9]+ {re.escape(topic)} "
+        return [line for line in self.log.read_text().splitlines() if re.match(begins, line)]
 
 
 class JavaBroker(Broker):

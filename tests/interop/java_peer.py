@@ -151,7 +151,8 @@ def _pack(classes: Path, jar: Path) -> None:
 
 
 def _archive(class_path: str) -> None:
-    """Has a broker write down the classes that it has loaded: half of a JVM's start is to find and check them.
+    """Has a name server, a broker and clients write down the classes that they have loaded: half of a JVM's start is
+    to find and check them.
 
     Without the archive, an empty file, all works as well.
     """
@@ -159,27 +160,50 @@ def _archive(class_path: str) -> None:
     archive.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         port = free_ports(4) + 2
-        config = Path(directory, "broker.conf")
-        config.write_text(
-            f"listenPort={port}\nhaListenPort={free_ports(1)}\nbrokerIP1=127.0.0.1\ntimerWheelEnable=false\n"
-            f"storePathRootDir={directory}\nstorePathCommitLog={directory}/commitlog\n"
+        namesrv, broker = Path(directory, "namesrv.conf"), Path(directory, "broker.conf")
+        namesrv.write_text(f"listenPort={port + 1}\nkvConfigPath={directory}/kvConfig.json\n")
+        broker.write_text(
+            f"listenPort={port}\nhaListenPort={free_ports(1)}\nbrokerIP1=127.0.0.1\nnamesrvAddr=127.0.0.1:{port + 1}\n"
+            f"timerWheelEnable=false\nstorePathRootDir={directory}\nstorePathCommitLog={directory}/commitlog\n"
             f"mappedFileSizeCommitLog={1 << 20}\nmappedFileSizeConsumeQueue=6000\n"
         )
         command = ["java", *TEST_JVM, f"-XX:ArchiveClassesAtExit={archive}", *QUIET, "-cp", class_path]
         command += [f"-Duser.home={directory}", f"-Djava.io.tmpdir={directory}"]
-        command += ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(config)]
+        command += ["mqlake.archive.Main", str(namesrv), str(broker)]
         pipe, environment = subprocess.PIPE, {**os.environ, "ROCKETMQ_HOME": directory}
         with subprocess.Popen(
-            command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment
-        ) as broker:
-            assert broker.stdout is not None
-            giving_up = threading.Timer(PATIENCE_S, broker.kill)
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment
+        ) as java:
+            giving_up = threading.Timer(PATIENCE_S, java.kill)
             giving_up.start()
-            for line in broker.stdout:
-                if "boot success" in line:
-                    broker.terminate()  # it writes the archive as it ends
+            _send_and_consume(java, f"127.0.0.1:{port + 1}")
+            java.terminate()  # it writes the archive as it ends
+            java.wait()
             giving_up.cancel()
     archive.touch()
+
+
+def _send_and_consume(java: subprocess.Popen[str], namesrv: str) -> None:
+    """What most tests ask of Java's clients, or as far as it comes."""
+    assert java.stdin is not None and java.stdout is not None
+    for request in (
+        {"do": "topic.create", "topic": "T", "queues": 1},
+        {"do": "producer.start", "name": "producer"},
+        {
+            "do": "producer.send",
+            "name": "producer",
+            "topic": "T",
+            "how": "sync",
+            "messages": [{"body": "eA=="}],
+        },
+        {"do": "push.start", "name": "consumer", "group": "G", "topic": "T", "from": "FIRST"},
+        {"do": "push.take", "name": "consumer", "count": 1, "timeoutMillis": int(PATIENCE_S * 1000)},
+    ):
+        with contextlib.suppress(BrokenPipeError):
+            java.stdin.write(json.dumps({**request, "namesrv": namesrv}) + "\n")
+            java.stdin.flush()
+        if not any(line.startswith("{") for line in java.stdout):
+            return
 
 
 def _jars_of(version: str) -> list[str]:

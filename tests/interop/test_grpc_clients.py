@@ -116,7 +116,11 @@ def java_client() -> list[str | Path]:
 
 
 def node_client() -> list[str | Path]:
-    place = PROGRAMS / "node"
+    return node_program(PROGRAMS / "node")
+
+
+def node_program(place: Path) -> list[str | Path]:
+    """The command of peer.js there, with the packages of its package.json."""
     target = place / "target"
     target.mkdir(exist_ok=True)
     if not (target / "node_modules").exists():

@@ -97,6 +97,24 @@ class TestFuture:
 
         assert asyncio.run(scene()) == ["callback 0", "callback 1", "callback 2", "at once"]
 
+    def test_a_task_that_gave_up_does_not_keep_others_waiting(self) -> None:
+        async def wait() -> None:
+            loop = asyncio.get_running_loop()
+            errors: list[object] = []
+            loop.set_exception_handler(lambda _loop, context: errors.append(context))
+            futures = [waiting(), waiting()]
+            given_up, task = (asyncio.ensure_future(_status(future)) for future in futures)
+            await asyncio.sleep(0)
+            given_up.cancel()
+            wake_all([waiter for future in futures for waiter in future.finish(PutMessageStatus.PUT_OK)])
+            assert await task is PutMessageStatus.PUT_OK
+            assert given_up.cancelled() and not errors
+
+        async def _status(future: PutMessageFuture) -> PutMessageStatus:
+            return (await future).status
+
+        asyncio.run(wait())
+
     def test_a_loop_that_was_closed_does_not_keep_others_waiting(self) -> None:
         gone = asyncio.new_event_loop()
         future, called = waiting(), []

@@ -119,7 +119,7 @@ class BrokerConfig(Settings):
     bind_address: str = setting("0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's.")
     fast_loop_enable: bool = setting(
         True,
-        "Whether compiled code reads and answers the connections of producers (Linux, without TLS and plain_acl.yml).",
+        "Whether compiled code serves connections of producers and consumers (Linux, without TLS and plain_acl.yml).",
         own=True,
     )
     fast_loop_threads: int = setting(

@@ -1,4 +1,4 @@
-"""Unread messages: the body, and the bytes of the record, which are read when somebody asks for another field.
+"""Unread messages: the body, and where the record is, which is read when somebody asks for another field.
 
     unread ──any field but the body──▶ a plain message: all its fields; no record any more
 
@@ -14,19 +14,19 @@ from typing import Any
 
 from mqlake.message.message import Message, MessageExt
 
-ReadFields = Callable[[MessageExt, bytes], None]
-"""(message, record): sets all fields but the body."""
+ReadFields = Callable[[MessageExt, bytes, int], None]
+"""(message, records, where its own begins): sets all fields but the body."""
 
 
 def unread_messages(read_fields: ReadFields) -> type[MessageExt]:
-    """The class of messages that have `body` and `_record`, of a record that has been checked: reading it raises
+    """The class of messages that have `body` and `_record`, of records that have been checked: reading them raises
     nothing."""
 
     def read(message: Any) -> None:
-        record = message._record
+        records, start = message._record
         message.__class__ = MessageExt
-        message._record = b""
-        read_fields(message, record)
+        del message._record
+        read_fields(message, records, start)
 
     def reduce(message: Any, protocol: Any) -> Any:
         read(message)

@@ -18,7 +18,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -410,6 +409,8 @@ class DefaultMessageStore(StoreView):
             config.index_dir,
         ):
             if os.path.isdir(directory):
+                import shutil
+
                 shutil.rmtree(directory)
         for path in (config.checkpoint_path, config.abort_path, config.queue_ends_path):
             if os.path.exists(path):

@@ -35,7 +35,6 @@ import numpy as np
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record
-from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import CommitLogDispatcher, columns_of
@@ -58,7 +57,7 @@ NAMED = 10
 
 FENCES_DESCRIBED = 10
 KEPT_BYTES_MAX = 96 << 20
-"""Of units and keys, some 90 a record, that are kept from the look at the log until they are put; what belongs to more
+"""Of units and keys, some 70 a record, that are kept from the look at the log until they are put; what belongs to more
 records is made again, which costs less than the memory."""
 ZEROS_MAX = 1 << 16
 """Bytes that the properties of a record, and their length, take at most."""
@@ -126,6 +125,13 @@ class RecoveryReport:
         return text
 
 
+def _is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
+    """True if a queue points to this record. Few starts ask, and fewer verify."""
+    from mqlake.store.check.verify_queues import is_known
+
+    return is_known(queues, scan, record)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Seen:
     """What the look at the log found. Offsets are physical."""
@@ -176,7 +182,7 @@ class Recovery:
             self._checking_reader,
             last_exit,
             flushed_until=checkpoint.physic_msg_timestamp,
-            is_known=functools.partial(is_known, consume_queues),
+            is_known=functools.partial(_is_known, consume_queues),
             force_prop_crc=config.writes_prop_crc,
             progress=progress,
         )

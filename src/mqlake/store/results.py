@@ -174,7 +174,7 @@ class PutMessageFuture:
         self._put_result = put_result
         self.next_offset = next_offset
         self.deadline = deadline
-        self._waiters: list[Callable[[], None]] | None = None
+        self._waiters: list[Waiter] | None = None
         self._lock: threading.Lock | None = threading.Lock() if next_offset else None
 
     def done(self) -> bool:
@@ -193,11 +193,8 @@ class PutMessageFuture:
     def __await__(self) -> Generator[Any, None, PutMessageResult]:
         lock = self._lock
         if lock is not None:
-            loop = asyncio.get_running_loop()
-            future = loop.create_future()
-            if self._add_waiter(
-                lock, _LoopWaiter(loop, lambda: None if future.done() else future.set_result(None))
-            ):
+            future = asyncio.get_running_loop().create_future()
+            if self._add_waiter(lock, future):
                 yield from future
         return self._put_result
 
@@ -214,7 +211,7 @@ class PutMessageFuture:
         if lock is None or not self._add_waiter(lock, callback):
             callback()
 
-    def _add_waiter(self, lock: threading.Lock, waiter: Callable[[], None]) -> bool:
+    def _add_waiter(self, lock: threading.Lock, waiter: Waiter) -> bool:
         with lock:
             if self._lock is None:
                 return False
@@ -224,7 +221,7 @@ class PutMessageFuture:
                 self._waiters.append(waiter)
             return True
 
-    def finish(self, status: PutMessageStatus, reason: str = "") -> list[Callable[[], None]]:
+    def finish(self, status: PutMessageStatus, reason: str = "") -> list[Waiter]:
         """Sets the result once; returns whom to call (the flush service calls them, loops in one go)."""
         lock = self._lock
         if lock is None:
@@ -249,29 +246,39 @@ class _LoopWaiter:
         wake_all([self])
 
 
-def wake_all(waiters: list[Callable[[], None]]) -> None:
+Waiter = Callable[[], None] | asyncio.Future[None]
+"""Whom to call, or a task's future: one object less for each put that is awaited."""
+
+
+def wake_all(waiters: list[Waiter]) -> None:
     """Calls every waiter; those that sit on an event loop are woken with one hand-over per loop, which takes no system
     call on the loop's own thread: there slaves' reports finish the puts of a SYNC_MASTER."""
-    per_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], object]]] = {}
+    per_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], object] | asyncio.Future[None]]] = {}
     for waiter in waiters:
-        if isinstance(waiter, _LoopWaiter):
+        if isinstance(waiter, asyncio.Future):
+            per_loop.setdefault(waiter.get_loop(), []).append(waiter)
+        elif isinstance(waiter, _LoopWaiter):
             per_loop.setdefault(waiter.loop, []).append(waiter.callback)
         else:
             waiter()
     own_loop = asyncio._get_running_loop() if per_loop else None
-    for loop, callbacks in per_loop.items():
+    for loop, woken in per_loop.items():
         try:
             if loop is own_loop:
-                loop.call_soon(_call_all, callbacks)
+                loop.call_soon(_wake_all_here, woken)
             else:
-                loop.call_soon_threadsafe(_call_all, callbacks)
+                loop.call_soon_threadsafe(_wake_all_here, woken)
         except RuntimeError:  # the loop was closed: nobody is left to hear the answer
             continue
 
 
-def _call_all(callbacks: list[Callable[[], object]]) -> None:
-    for callback in callbacks:
-        callback()
+def _wake_all_here(woken: list[Callable[[], object] | asyncio.Future[None]]) -> None:
+    """On their loop."""
+    for each in woken:
+        if not isinstance(each, asyncio.Future):
+            each()
+        elif not each.done():  # its task may have been cancelled
+            each.set_result(None)
 
 
 class GetMessageResult:

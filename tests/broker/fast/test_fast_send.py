@@ -22,7 +22,7 @@ from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.compiled import Worth
-from mqlake.compiled.kernels.send_layout import SENDS_MAX
+from mqlake.compiled.kernels.send_layout import KEYS_LEFT, KEYS_WANTED, SENDS_MAX
 from mqlake.message import MessageExt, MessageSysFlag
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
@@ -464,9 +464,12 @@ def _as_go(header: dict[str, Any]) -> str:
 
 
 def _as_cpp(header: dict[str, Any]) -> str:
-    fields = _typed(
-        header["extFields"], "bornTimestamp", "g", "reconsumeTimes", "j", "unitMode", "k", "batch", "m"
-    )
+    texts = "bornTimestamp", "g", "reconsumeTimes", "j", "unitMode", "k", "batch", "m"
+    own = {"AccessKey": "", "OnsChannel": "ALIYUN", "Signature": "zptCbZbKkZ7TbiTA5FS37s2a/kY="}
+    fields = _typed(header["extFields"] | own, *texts)
+    for name in ("unitMode", "k", "batch", "m"):
+        if fields.get(name) == "false":
+            fields[name] = "0"
     return _compact({**header, "language": "CPP", "extFields": fields}, sort_keys=True) + "\n"
 
 
@@ -528,6 +531,54 @@ def test_headers_as_clients_write_them(tmp_path: Path, write: Callable[[dict[str
         assert sum(numbers) == 40
 
     on_two_brokers(tmp_path, scene)
+
+
+def test_messages_without_a_key_get_one(tmp_path: Path) -> None:
+    """As those of Node's client are."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        keyless = [
+            send(b"%d" % n, opaque=n, properties=given)
+            for n, given in enumerate(
+                ["", properties(KEYS="k"), properties(a="b")[:-1], properties(TAGS="é", WAIT="true")] * 30
+            )
+        ]
+        keyless += [send(less="i")]
+        await both_say(fast, plain, keyless[0])  # has keys made for the next ones
+        numbers = taken(fast)
+        answers = await both_say(fast, plain, b"".join(keyless))
+        assert all(b'"transactionId":"' + b"A" * 32 in answer for answer in answers)
+        assert sum(numbers) == len(keyless)
+
+    on_two_brokers(tmp_path, scene)
+
+
+@pytest.mark.parametrize("later_s", [-3600, 3600])
+def test_a_new_key_is_no_older_than_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int
+) -> None:
+    """It says when it was made."""
+    made: list[int] = []
+    monkeypatch.setattr(send_message, "create_uniq_id", lambda: made.append(1) or f"{len(made):032}")
+
+    async def play() -> None:
+        async with running(tmp_path) as controller, Wire(controller, moves=False) as wire:
+            fast = fast_path(controller)
+            await asyncio.to_thread(fast.load)
+            assert fast.kernels is not None
+            frame = send(properties="")
+            while not fast._new_keys[KEYS_LEFT]:
+                await wire.say(frame)
+                fast.takes_sends(fast.kernels)
+            before = len(made)
+            fast._new_keys[KEYS_WANTED] = 0
+            fast._keys_made_at += later_s
+            (answer,) = await wire.say(frame)
+            found = re.search(rb'"transactionId":"([0-9]{32})"', answer)
+            assert found is not None
+            assert (int(found[1]) > before) == (later_s < 0)
+
+    run(play())
 
 
 @pytest.mark.parametrize("frame", [send(), batch(item(), item())], ids=["sends", "batches"])
@@ -637,7 +688,7 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
         "a prepared batch": batch(item(), sys_flag=4),
         "an inner batch's flag": batch(item(), sys_flag=0x80),
         "a batch that waits not": batch(item(), properties=properties(WAIT="false")),
-    } | {f"without {name}": send(less=name) for name in "abcdefghi"}
+    } | {f"without {name}": send(less=name) for name in "abcdefgh"}
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         numbers = taken(fast)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
+import socket
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +20,14 @@ import pytest
 
 from mqlake.broker.fast.helper import Helper
 from mqlake.broker.fast.lease import Stake
+from mqlake.formats.record import decode_record
 from mqlake.remoting.loop import run
+from mqlake.store.message_store import open_store
 from tests.broker.fast.test_fast_loop import bodies, bodies_in_order, each_says
 from tests.broker.fast.test_fast_send import fast_loop, half, send, two_brokers
 from tests.broker.live import SCENE_S
-from tests.waiting import until, until_async
+from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S, until, until_async
 
 
 def test_two_threads_serve_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +102,66 @@ def test_a_thread_that_fails_ends_the_lease() -> None:
     finally:
         threading.excepthook = before
     assert "ZeroDivisionError" in repr(hooked)
+
+
+class Producer:
+    """Sends 32 messages, waits for their answers, and so on until its broker is gone."""
+
+    def __init__(self, port: int, name: int) -> None:
+        self.name, self.answered = name, 0
+        self._peer = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        rest = b""
+        with self._peer, contextlib.suppress(ConnectionError):
+            for turn in range(1 << 30):
+                numbers = range(32 * turn, 32 * turn + 32)
+                self._peer.sendall(
+                    b"".join(send(b"%d %d" % (self.name, n), opaque=n, queue_id=n % 3) for n in numbers)
+                )
+                while self.answered < 32 * turn + 32:
+                    received = self._peer.recv(1 << 16)
+                    if not received:
+                        return
+                    rest = rest[-8:] + received
+                    self.answered += rest.count(b'"code":0,')
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+def stored_in(directory: Path) -> dict[int, list[int]]:
+    """Of each producer the numbers of its messages, as a restart finds them; in each queue they have no gap."""
+    found, offsets = defaultdict[int, list[int]](list), defaultdict[int, int](int)
+    with open_store(directory) as store:
+        offset = store.min_phy_offset
+        while (raw := store.select_one_message_by_offset(offset)) is not None:
+            message = decode_record(raw)
+            name, number = map(int, message.body.split())
+            found[name].append(number)
+            assert message.queue_offset == offsets[message.queue_id]
+            offsets[message.queue_id] += 1
+            offset += message.store_size
+        assert offset == store.max_phy_offset
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_while_two_threads_store(tmp_path: Path, seed: int) -> None:
+    """What was answered is there, in its order."""
+    settings = {"fastLoopThreads": 2, "mappedFileSizeCommitLog": 1 << 28}
+    with MqlakeBroker(tmp_path, settings) as broker:
+        port = int(broker.address.rpartition(":")[2])
+        producers = [Producer(port, name) for name in range(6)]
+        until(lambda: min(each.answered for each in producers) > 4000, "they are served")
+        time.sleep(random.Random(seed).uniform(0, 0.05))
+        broker.kill()
+        for each in producers:
+            each.join()
+    stored = stored_in(tmp_path / "store" / "broker-0")
+    for each in producers:
+        assert stored[each.name] == list(range(len(stored[each.name])))
+        assert len(stored[each.name]) >= each.answered

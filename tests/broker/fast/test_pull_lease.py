@@ -16,6 +16,7 @@ from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast.lease import Lease
 from mqlake.broker.fast.pull_lease import IDLE_ROUNDS_MAX
 from mqlake.broker.metrics.rpc_latency import Rpc
+from mqlake.compiled.kernels import pull_layout
 from mqlake.compiled.kernels.pull_layout import TAKEN_PULLS
 from mqlake.errors import ProtocolError
 from mqlake.remoting.bodies.topic import PERM_WRITE
@@ -391,6 +392,27 @@ def test_counted_as_by_the_slow_path(tmp_path: Path) -> None:
             assert item is not None and item.value == 24
 
     play(tmp_path, scene, metricsExporterType="PROM", metricsPromExporterPort="0")
+
+
+def test_who_reads_fast_gets_more_units_for_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(pulls: Pulls) -> None:
+        await pulls.fill()
+        async with Wire(pulls.controller) as wire:
+            for _ in range(3):
+                await pulls.same(wire, pull(0, 0))
+            assert await pulls.same(wire, pull(0, 4) + pull(0, 8) + pull(0, 12)) == 3
+            [plan] = pulls.path.reading_on
+            assert plan.units_left_min == pull_layout.UNITS_LEFT_MIN
+            monkeypatch.setattr(pull_layout, "UNITS_LEFT_MIN", 3)
+            assert plan.units_left_min == 24, "twice what the last round gave"
+            monkeypatch.setattr(pull_layout, "UNITS_AHEAD", 16)
+            assert plan.units_left_min == 8
+            monkeypatch.undo()
+            assert await pulls.same(wire, pull(0, 4)) == 1
+            monkeypatch.setattr(pull_layout, "UNITS_LEFT_MIN", 3)
+            assert plan.units_left_min == 3, "it went back"
+
+    play(tmp_path, scene)
 
 
 def test_plans_that_nobody_reads_on_are_forgotten(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqlake.compiled.kernels import frames as kernels
+from mqlake.compiled.kernels.blocks import BLOCK
 from mqlake.errors import ProtocolError
 from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import SerializeType
@@ -48,7 +49,7 @@ def _compiled() -> None:
 
 def read(data: bytes, room: int | None = None) -> tuple[int, RemotingCommand | None]:
     """What `read_frame` says, and the command it found."""
-    text = OUTPUT.put(bytes(len(data) if room is None else room))
+    text = OUTPUT.put(bytes(len(data) + BLOCK if room is None else room))
     buf = INPUT.put(data)
     buf.flags.writeable = False
     stop, end = kernels.read_frame(buf, 0, len(buf), HEAD, FIELDS, text, 0, SHAPES)
@@ -155,6 +156,16 @@ def test_a_pair_has_two_shapes() -> None:
     assert steps() == 5
 
 
+def test_a_shape_is_of_one_command() -> None:
+    """Batches and single messages in turn: what tells one from the other does not vary."""
+    HEAD[:] = 0
+    for number in range(10, 20):
+        for code, is_batch in ((310, "false"), (320, "true")):
+            fields = {"i": f"UNIQ_KEY\1{number}\2", "m": is_batch}
+            assert_alike(encode_frame(RemotingCommand(code, opaque=number, ext_fields=fields)))
+            assert steps() == (3 if number == 10 else 4)
+
+
 JSON_VALUES = st.one_of(
     TEXTS, st.integers(-(2**70), 2**70), st.booleans(), st.none(), st.floats(allow_nan=False)
 )
@@ -226,7 +237,7 @@ def test_what_names_there_are_is_said(kind: SerializeType) -> None:
 @given(COMMANDS)
 def test_without_room_for_the_fields(command: RemotingCommand) -> None:
     frame = encode_frame(command)
-    assert read(frame, room=int.from_bytes(frame[5:8], "big") - 1) == (kernels.CODEC_ONLY, None)
+    assert read(frame, room=int.from_bytes(frame[5:8], "big") + BLOCK - 1) == (kernels.CODEC_ONLY, None)
 
 
 @pytest.mark.parametrize("kind", list(SerializeType))
@@ -268,10 +279,15 @@ def test_a_header_longer_than_its_frame(header_length: int) -> None:
     assert read(struct.pack(">iI", 6, header_length) + b"{}", room=100)[0] == kernels.CODEC_ONLY
 
 
-@pytest.mark.parametrize("value", [0, 9, 10, 255, 2**31 - 1, 2**63 - 1])
+@pytest.mark.parametrize(
+    "value",
+    [0, *(10**n + more for n in range(19) for more in (-1, 0, 1)), *(255, 2**31 - 1, 99_990_000, 2**63 - 1)],
+)
 def test_numbers_are_written(value: int) -> None:
-    out = OUTPUT.put(bytes(40))
-    assert out[: kernels.write_number(out, 0, value)].tobytes() == b"%d" % value
+    out = OUTPUT.put(b"\xff" * 40)
+    end = kernels.write_number(out, 0, value)
+    assert out[:end].tobytes() == b"%d" % value
+    assert not out[end : max(8, end)].any() and (out[max(8, end) :] == 0xFF).all()
     assert kernels.write_hex(out, 3, value) == 19
     assert out[3:19].tobytes() == b"%016X" % value
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from mqlake.compiled import load
 from mqlake.compiled.kernels import pull_layout as layout
+from mqlake.formats.record import RecordPlace, why_not_at
 from tests.fuzz import pull_frames
+from tests.fuzz.pull_frames import MESSAGES
 
 kernels = load("mqlake.compiled.kernels.pulls")
 assert kernels is not None
@@ -106,6 +108,27 @@ def test_numbers_in_decimal(value: int) -> None:
     out = np.zeros(20, np.uint8)
     end = kernels.put_number(out, 0, value)
     assert out[:end].tobytes() == b"%d" % value
+
+
+@pytest.mark.parametrize("n", [0, 7, MESSAGES - 1])
+def test_damage_to_any_byte_of_a_record_is_what_it_is_on_the_slow_path(n: int) -> None:
+    """Seen where it is in the head, a length or the topic; else the record is given out as it is."""
+    pulls = pull_frames.Pulls()
+    record, physical_offset = pulls.records[0][n], pulls.places[0][n]
+    start = physical_offset - pull_frames.BASE
+    place = RecordPlace(len(record), physical_offset, 0, pull_frames.FIRST + n, pull_frames.TOPIC)
+    a, b, c, d = pull_frames.HEADERS[0]
+    data = frame(a + b"%d" % (pull_frames.FIRST + n) + b + b"0" + c + b"1" + d)
+    seen = 0
+    for at in range(start, start + len(record)):
+        for bit in (0, 4, 7):
+            pulls.log[at] ^= 1 << bit
+            why = why_not_at(pulls.log.tobytes(), start, len(record), place)
+            taken, sent = pulls.take(data)
+            assert (taken, bool(sent)) == ((0, False) if why else (len(data), True)), (at - start, bit, why)
+            pulls.log[at] ^= 1 << bit
+            seen += bool(why)
+    assert seen >= 3 * (4 + 4 + 4 + 8 + 8 + 4 + 1 + len(pull_frames.TOPIC) + 2)
 
 
 def test_damaged_frames_units_and_records() -> None:

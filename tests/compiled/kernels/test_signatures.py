@@ -77,7 +77,7 @@ COMMANDS = st.builds(
     RemotingCommand,
     st.sampled_from([10, 310, 320, 37]),
     ext_fields=st.one_of(
-        st.dictionaries(st.sampled_from(names), VALUES, max_size=8)
+        st.dictionaries(st.sampled_from([*names, "OnsChannel"]), VALUES, max_size=8)
         for names in (string.ascii_lowercase, frames.LONG_NAMES)
     ),
     body=st.binary(max_size=300),

@@ -331,14 +331,16 @@ def test_a_new_file_waits_for_the_room_of_a_dropped_one(tmp_path, checkpoint, mo
     again.close()
 
 
-def test_a_crash_before_the_first_file_was_full(tmp_path, checkpoint):
+def test_a_crash_before_the_first_file_was_full(tmp_path, checkpoint, caplog):
     log, index = log_of(5), loaded(tmp_path)
     index.dispatch(*log.dispatched(2))
     index.close()
+    [file] = tmp_path.glob("index/*")
     again = loaded(tmp_path, False, checkpoint)
     assert again.files == []
     assert again.rebuild_from == log.records[2].physical_offset
     assert names(tmp_path) == []
+    assert f"{file} may be damaged" in caplog.messages[-1]
 
 
 def test_after_a_crash_a_file_of_the_time_that_was_flushed_last_may_not_be_flushed(tmp_path, checkpoint):

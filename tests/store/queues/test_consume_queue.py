@@ -175,9 +175,10 @@ def test_a_beginning_that_was_lost_is_a_gap_too(queue):
     assert disk(queue) == {0: raw(0, 10), FILE_SIZE: raw(10, 15).ljust(FILE_SIZE, b"\0")}
 
 
-def test_a_topic_created_again_begins_at_zero(queue):
+def test_a_topic_created_again_begins_at_zero(queue, caplog):
     put(queue, 0, 25)
     queue.put_unit(0, 9000, RECORD, 7, 0)
+    assert f"topic {queue.topic}, queue {queue.queue_id} starts over" in caplog.text
     assert content(queue) == [CqUnit(0, 9000, RECORD, 7)]
     assert list(disk(queue)) == [0]
 
@@ -189,21 +190,6 @@ def test_newer_records_of_offsets_that_are_there_are_passed_over(queue):
     units = units_of([90, 91, 92])
     queue.put_units(3, units, np.zeros(3, np.int64))  # messages 3, 4 and 5
     assert content(queue) == [*expected(0, 5), CqUnit(5, 9200, RECORD, 92)]
-
-
-def test_units_are_known_that_were_put_since_the_queue_was_opened_or_cut(tmp_path, queue):
-    put(queue, 0, 12)
-    assert queue.known_from == 0
-    queue = reopened(tmp_path)
-    assert queue.known_from == 12
-    queue.put_units(10, units_of(range(20, 25)), np.zeros(5, np.int64))  # messages 10 to 14, of newer records
-    assert queue.known_from == 12
-    put(queue, 30, 32)  # in the next file
-    assert queue.known_from == 12
-    queue.truncate_dirty_logic_files(31 * RECORD)
-    assert queue.known_from == queue.max_offset_in_queue == 31
-    put(queue, 31, 33)
-    assert queue.known_from == 31
 
 
 def test_a_refused_write_moves_nothing(queue, monkeypatch):

@@ -305,6 +305,29 @@ def test_inner_batches_of_a_batch_topic(tmp_path):
     assert store.max_physic_offset == log.end
 
 
+@pytest.mark.parametrize("base", [None, 100])
+def test_messages_alone_in_a_batch_topic(tmp_path, base):
+    records = [
+        Record(topic="B", queue_offset=number, store_timestamp=5000 + number) for number in range(FEW + 4)
+    ]
+    if base is not None:
+        for number, record in enumerate(records):
+            record.properties.update({"INNER_NUM": "1", "INNER_BASE": str(base + number)})
+    store = make(tmp_path, queue_type_of=lambda _: "BatchCQ")
+    store.dispatch(*LogOf(records).dispatched())
+    units = b"".join(
+        encode_batch_unit(
+            record.physical_offset, record.size, 0, record.store_timestamp, (base or 0) + number, 1
+        )
+        for number, record in enumerate(records)
+    )
+    written = b"".join(
+        path.read_bytes().rstrip(b"\0").ljust(460, b"\0")
+        for path in sorted((tmp_path / "batchconsumequeue/B/0").iterdir())
+    )
+    assert written.startswith(units)
+
+
 def test_inner_batches_are_written_together(tmp_path, monkeypatch):
     writes = []
     whole = os.pwrite

@@ -109,7 +109,7 @@ class OffsetAdmin:
     async def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """222 INVOKE_BROKER_TO_RESET_OFFSET: answered when the new offsets are on disk."""
         header = request.decode_header(ResetOffsetRequestHeader)
-        logger.info("%s: reset-offset %s", connection.remote_address, header)
+        logger.info("%s: reset-offset %s", connection.remote_address, header.encode())
         broker = self._broker
         if broker.config.use_server_side_reset_offset:
             offsets = self._reset_offset(header)

@@ -41,7 +41,7 @@ from mqlake.broker.fast.fast_send import Bytes, Int64s
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
-from mqlake.compiled import Worth, load
+from mqlake.compiled import Worth, load, loading
 from mqlake.compiled.kernels import pull_layout as layout
 from mqlake.errors import MqlakeError, ResponseError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
@@ -144,6 +144,7 @@ class PullPlan:
         "latency_ms",
         "message_filter",
         "messages",
+        "pace",
         "pulls",
         "read_to",
         "row",
@@ -180,10 +181,17 @@ class PullPlan:
         """How many units of the queue a pull looks at, at most, and those that are at hand there."""
         self.read_to = 0
         """Where the last pull by compiled code ended."""
+        self.pace = 0
+        """How far the last round took it."""
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
         self.last_place = (0, 0)
+
+    @property
+    def units_left_min(self) -> int:
+        """Of how many messages a round is to have units, if the queue has so many."""
+        return max(layout.UNITS_LEFT_MIN, min(2 * self.pace, layout.UNITS_AHEAD // 2))
 
 
 class FastPull:
@@ -440,7 +448,6 @@ class FastPull:
         cells[at + layout.UNITS_START] = _unit_at(plan, ahead.first, offset)
         cells[at + layout.UNITS] = min(end, ahead.end) - offset
         cells[at + layout.IS_WHOLE] = end <= ahead.end
-        cells[at + layout.IS_KNOWN] = offset >= queue.known_from
         cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
         return array
 
@@ -493,7 +500,7 @@ class FastPull:
         low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
         if not low <= offset < high:
             return None
-        end = min(offset + layout.UNITS_LEFT_MIN, high)
+        end = min(offset + plan.units_left_min, high)
         found = self._ahead_of(plan, queue, offset, end, may_look=True)
         if found is None:
             return None
@@ -507,7 +514,6 @@ class FastPull:
         cells[at + layout.READY_FROM], cells[at + layout.READY_TO] = ahead.first, ahead.end
         cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
         cells[at + layout.READY_FLOOR] = self._broker.store.in_memory_from
-        cells[at + layout.READY_KNOWN] = queue.known_from
         return array
 
     def _queue_of(self, connection: Connection, plan: PullPlan) -> ConsumeQueue | None:
@@ -595,6 +601,7 @@ class FastPull:
         header, offsets = plan.header, self._broker.consumer_offset_manager
         place_of = connection.remote_address, header.consumer_group, header.topic, header.queue_id
         following, pulls = row[layout.TAKEN_NEXT], row[layout.TAKEN_PULLS]
+        plan.pace = following - plan.read_to
         offsets.commit_pull_offset(*place_of, following)
         if header.sys_flag & COMMIT_OFFSET_FLAG:
             offsets.commit_offset(*place_of, row[layout.TAKEN_COMMIT], pulls)
@@ -671,6 +678,7 @@ class FastPull:
         self._rows, self._hint = [], 0
         self.reading_on.clear()
 
+    @loading()
     def load(self) -> None:
         """Loads (or, the very first time, compiles) the kernels; plain pulls are theirs from then on. Does nothing if
         they cannot be loaded, or not used here."""

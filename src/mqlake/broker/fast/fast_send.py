@@ -7,12 +7,11 @@
 Also the commits of half messages that are in the log's last file. The record that consumers get is made of the half
 message's in the log; EndTransactionProcessor takes all other END_TRANSACTIONs, rollbacks among them.
 
-The fast path takes a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with
-a UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that
-makes the broker do more than store and answer: no delay, no timer, no retry or other topic with rules of its own, not
-larger than allowed; as a half message with its producer's group, and no time before which it is not to be asked for; to
-a topic that SendMessageProcessor has stored messages of. The log's bytes and
-the answers are those of the slow path.
+The fast path takes a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message, or
+a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that makes the
+broker do more than store and answer: no delay, no timer, no retry or other topic with rules of its own, not larger than
+allowed; as a half message with its producer's group, and no time before which it is not to be asked for; to a topic
+that SendMessageProcessor has stored messages of. The log's bytes and the answers are those of the slow path.
 
 The code is compiled, or loaded from numba's cache, in a thread when a process sees SENDS_BEFORE_LOADING sends within
 LOADING_S: a broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends take
@@ -41,11 +40,12 @@ from mqlake.broker.requests.send_message import (
     TIMER_PROPERTIES,
     SendMessageProcessor,
     born_host,
+    new_uniq_key,
     region_fields,
 )
 from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
-from mqlake.compiled import Worth, load
+from mqlake.compiled import Worth, load, loading
 from mqlake.compiled.kernels.send_layout import (
     ACCESS_SIZE,
     ALLOWED_SLOTS,
@@ -67,9 +67,15 @@ from mqlake.compiled.kernels.send_layout import (
     HOLE_QUEUE_ID,
     HOLE_QUEUE_OFFSET,
     HOLE_UNIQ_KEY,
+    KEYS,
+    KEYS_LEFT,
+    KEYS_WANTED,
     KIND,
     MESSAGES,
     NAMES_MAX,
+    NEW_KEY_SIZE,
+    NEW_KEYS,
+    NEW_KEYS_MAX,
     NEXT_OFFSET,
     OF_COLUMNS,
     ONEWAY,
@@ -148,6 +154,8 @@ NOTHING_YET = (0, 0, 0, 0)
 
 SENDS_BEFORE_LOADING = 256
 LOADING_S = 1.0
+NEW_KEYS_S = 1.0
+"""How old a new UNIQ_KEY may be when a message gets it, about: it says when it was made."""
 TOPICS_SIZE = 128 * 1024
 ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
@@ -215,6 +223,7 @@ class FastSend:
         """Called with a connection of which a run of sends took the fast path."""
         self.places_of: object = None
         """Whose queues the columns name as TOUCHED, beyond one call."""
+        self._keys_made_at = 0.0
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
@@ -251,7 +260,21 @@ class FastSend:
         self._keep_up(kernels)
         if self._signers is not None:
             self._signers.keep_time()
+        if self._new_keys[KEYS_WANTED] or self._new_keys[KEYS_LEFT]:
+            self._make_keys()
         return True
+
+    def _make_keys(self) -> None:
+        """For the next messages that come without a UNIQ_KEY, as those of Node's client do, while some come."""
+        keys, now = self._new_keys, time.monotonic()
+        is_wanted, are_old = keys[KEYS_WANTED] != 0, now - self._keys_made_at > NEW_KEYS_S
+        keys[KEYS_WANTED] = 0
+        if is_wanted and (are_old or keys[KEYS_LEFT] < NEW_KEYS_MAX // 2):
+            made = "".join(new_uniq_key() for _ in range(NEW_KEYS_MAX))
+            self.parts[KEYS][:] = np.frombuffer(made.encode(), np.uint8)
+            keys[KEYS_LEFT], self._keys_made_at = NEW_KEYS_MAX, now
+        elif are_old:
+            keys[KEYS_LEFT] = 0
 
     @property
     def checks_signatures(self) -> bool:
@@ -527,6 +550,7 @@ class FastSend:
                 SIGNER_SIZE * SIGNERS_MAX * signed,
                 SIGNER_SLOTS_MAX * signed,
                 ALLOWED_SLOTS * signed,
+                2,
                 SCRATCH_SIZE * (2 if signed else 1) + kernels.signatures.NEW_ROOM,
                 TOPICS_SIZE,
                 np.frombuffer(template[:HEAD_SIZE], np.uint8),
@@ -536,12 +560,14 @@ class FastSend:
                 SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
                 SIGNER_NAMES_SIZE * signed,
                 kernels.frames.SHAPES_SIZE,
+                NEW_KEY_SIZE * NEW_KEYS_MAX,
             ]
         )
         if self._signers is not None:
             self._signers.prepare(kernels.signatures, parts)
         self.columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
         self._cells = parts[COLUMNS].data
+        self._new_keys = parts[NEW_KEYS].data
         self.answers = parts[ANSWERS].data
         self._topics_end = 0
         self._names_of_queues: list[QueueId] = []
@@ -619,6 +645,7 @@ class FastSend:
             self._is_loading = True
             threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
 
+    @loading()
     def load(self) -> None:
         """Loads (or, the very first time, compiles) the kernels; sends take the fast path from then on. Does
         nothing if they cannot be loaded."""

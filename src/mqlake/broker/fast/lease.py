@@ -28,6 +28,7 @@ from mqlake.broker.fast.fast_send import Bytes, FastSend, Int64s
 from mqlake.broker.fast.helper import Helper
 from mqlake.broker.metrics.rpc_latency import Rpc
 from mqlake.compiled.kernels.loop_layout import (
+    AWAKE,
     BASE,
     CODES,
     COUNT,
@@ -43,6 +44,7 @@ from mqlake.compiled.kernels.loop_layout import (
     OTHERS,
     PLACES_AT,
     POSITION,
+    PUBLISHED,
     PUTS,
     QUEUES_AT,
     QUEUES_KNOWN_MAX,
@@ -163,11 +165,10 @@ class Stake:
         if latencies is None:
             return
         rows: list[list[int]] = self.numbers[LATENCIES_AT:PLACES_AT].reshape(-1, LATENCY_SIZE).tolist()
-        for rpc, (count, elapsed, slow_count, slow_elapsed) in zip(_RPCS, rows, strict=True):
-            if count:
-                latencies.record(rpc, elapsed // count, count)
-            if slow_count:
-                latencies.record(rpc, slow_elapsed // slow_count, slow_count)
+        for rpc, row in zip(_RPCS, rows, strict=True):
+            for count, elapsed in zip(row[::2], row[1::2], strict=True):
+                if count:
+                    latencies.record(rpc, elapsed // count, count)
 
 
 class Lease:
@@ -230,7 +231,8 @@ class Lease:
             queue_offsets: Sequence[int],
             store_timestamp: int,  # noqa: ARG001 - compiled code asks the clock
         ) -> WrittenMany:
-            cells[POSITION], cells[BASE] = position, base_offset
+            cells[POSITION] = cells[PUBLISHED] = position
+            cells[BASE], cells[AWAKE] = base_offset, len(stakes)
             cells[STORED] = cells[STOPS] = 0
             rows[COUNT:, :known] = 0
             rows[OFFSET, :known] = queue_offsets

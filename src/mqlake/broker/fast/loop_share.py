@@ -61,7 +61,7 @@ from mqlake.store.results import PutMessageFuture
 
 logger = logging.getLogger(__name__)
 
-PULLS_NS = 5_000_000
+PULLS_NS = 20_000_000
 """How long compiled code answers pulls before Python has its turn, if nothing else comes: without the log's lock, but
 timers of the event loop wait for it."""
 ROUNDS_MAX = 8

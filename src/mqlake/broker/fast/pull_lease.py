@@ -104,7 +104,7 @@ class PullLease:
             or not len(array := file.readable_array)  # it was closed
             or not low <= offset < high
             or not ahead.first <= offset < ahead.end
-            or _is_nearly_used_up(ahead.end - offset, high - ahead.end)
+            or _is_nearly_used_up(ahead.end - offset, high - ahead.end, plan.units_left_min)
         ):
             return False
         self._held.append(array)
@@ -112,7 +112,6 @@ class PullLease:
         cells[at + layout.READY_FILE_END] = file.read_position
         cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
         cells[at + layout.READY_FLOOR] = fast_pull.in_memory_from
-        cells[at + layout.READY_KNOWN] = queue.known_from
         return True
 
     def _give(self, plan: PullPlan) -> bool:
@@ -171,8 +170,6 @@ class PullLease:
         return rest
 
 
-def _is_nearly_used_up(left: int, more: int) -> bool:
+def _is_nearly_used_up(left: int, more: int, left_min: int) -> bool:
     """Whether it is time to read on in a queue of which so many units are `left`, and that has so many `more`."""
-    return more > 0 and (
-        left < layout.MESSAGES_MAX or (left < layout.UNITS_LEFT_MIN and more >= layout.MESSAGES_MAX)
-    )
+    return more > 0 and (left < layout.MESSAGES_MAX or (left < left_min and more >= layout.MESSAGES_MAX))

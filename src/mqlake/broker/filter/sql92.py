@@ -17,7 +17,6 @@ import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mqlake.broker.filter.values import (
@@ -118,6 +117,8 @@ def _shown(text: str) -> str:
 
 @functools.cache
 def _parser() -> Lark:
+    from importlib import resources
+
     from lark import Lark, Transformer, v_args
 
     class Compiler(Transformer[Any, _Node]):

@@ -15,7 +15,6 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
-from wsgiref.simple_server import WSGIServer
 
 from mqlake.auth.sources import SourceList
 from mqlake.base.net import format_address, is_every_address
@@ -26,6 +25,8 @@ from mqlake.broker.metrics.rpc_latency import RpcLatencies
 from mqlake.errors import ConfigError
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 

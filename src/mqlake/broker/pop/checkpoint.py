@@ -103,6 +103,13 @@ class Checkpoint:
         self.re_put_times = re_put_times
         self.suspend = suspend
 
+    def __str__(self) -> str:
+        key = self.key
+        return (
+            f"what group {key.group} popped of topic {key.topic}, queue {key.queue_id}, from offset "
+            f"{key.start_offset} on"
+        )
+
     @property
     def revive_time(self) -> int:
         """When the messages become visible again, in ms."""

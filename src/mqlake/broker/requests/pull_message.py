@@ -370,7 +370,7 @@ class PullMessageProcessor:
             slow = result.suggest_pulling_from_slave
             suggested = group_config.which_broker_when_consume_slowly if slow else group_config.broker_id
         if self._broker.is_slave:
-            code, suggested = self._of_a_slave(code, result, group_config, suggested)
+            code, suggested = self._of_a_slave(code, result, suggested)
         return RemotingCommand(
             code,
             flag=RESPONSE_FLAG,
@@ -389,20 +389,16 @@ class PullMessageProcessor:
         self,
         code: ResponseCode,
         result: GetMessageResult,
-        group_config: SubscriptionGroupConfig,
         suggested: int,
     ) -> tuple[ResponseCode, int]:
         """The code and the suggested broker: who has all that a slave has goes back to the master. Without a master
         the slave holds the pull as a master would; RocketMQ's answers at once, and its consumers pull in a loop."""
-        broker = self._broker
-        if code == ResponseCode.PULL_OFFSET_MOVED and not broker.store_config.offset_check_in_slave:
-            code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, group_config.broker_id  # it may only lag
         if result.suggest_pulling_from_slave:
             return code, suggested
         if code != ResponseCode.SUCCESS:
             code = (
                 ResponseCode.PULL_NOT_FOUND
-                if broker.is_master_away()
+                if self._broker.is_master_away()
                 else ResponseCode.PULL_RETRY_IMMEDIATELY
             )
         return code, MASTER_ID

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import shutil
 import time
 from collections.abc import Awaitable, Callable
 
@@ -180,6 +179,11 @@ class SendMessageChecks:
         return random.randrange(max(topic_config.write_queue_nums, 1))
 
 
+def new_uniq_key() -> str:
+    """For a message that its producer has given none."""
+    return create_uniq_id()
+
+
 class SendMessageProcessor:
     def __init__(self, broker: Broker, transactional_message_service: TransactionalMessageService) -> None:
         self._broker = broker
@@ -239,15 +243,15 @@ class SendMessageProcessor:
         queue_id = self._checks.queue_id(header, topic_config)
         properties = string_to_properties(header.properties or "")
         properties.pop(PROPERTY_POP_CK, None)
+        batch = bool(header.batch)
+        if not batch and not properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX):
+            properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = new_uniq_key()
         properties.update(region_fields(config))
         sys_flag = header.sys_flag
         if topic_config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= MessageSysFlag.MULTI_TAGS_FLAG
-        batch = bool(header.batch)
         prepared = False
         if not batch:
-            if not properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX):
-                properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = create_uniq_id()
             prepared = self._check_kind(header, topic_config, properties)
         properties[PROPERTY_CLUSTER] = config.broker_cluster_name
         if not batch and PROPERTY_PRIORITY in properties and topic_config.attributes:
@@ -474,6 +478,8 @@ STORED: dict[PutMessageStatus, ResponseCode] = {
 
 def disk_text(path: str) -> str:
     """How full the disk of a directory is, for a remark."""
+    import shutil
+
     try:
         usage = shutil.disk_usage(path)
     except OSError as error:

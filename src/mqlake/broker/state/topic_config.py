@@ -181,7 +181,7 @@ class TopicConfigManager(ConfigManager):
             attributes = alter_attributes(current, config.attributes or {})
             changed.append(dataclasses.replace(config, attributes=attributes))
         for config in changed:
-            logger.info("topic %s: %s", config.topic_name, config)
+            logger.info("topic %s: %s", config.topic_name, config.to_json().decode())
             self.topic_config_table[config.topic_name] = config
         self._changed(changed)
 

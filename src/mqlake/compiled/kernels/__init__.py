@@ -2,7 +2,7 @@
 
     primitives ◀── records ◀── units        formats.columns, through `columns`
         ▲   ▲ ◀─── dispatch, index, single   the last one for store.log.single_put
-        │   └───── frames ◀── sends          broker.fast.fast_send
+        │   └───── blocks ◀── frames ◀── sends    broker.fast.fast_send
         └───────── rows, metaq               lake.arrow, metaq.formats
 
 Imported by name only, through `mqlake.compiled.load`: importing a kernel imports numba. Compiled code does no I/O.

@@ -2,13 +2,12 @@
 
 from mqlake.compiled.kernels.dispatch import dispatch
 from mqlake.compiled.kernels.index import index_put_many, index_query
-from mqlake.compiled.kernels.queues import arrivals_by_queue, units_by_queue
+from mqlake.compiled.kernels.queues import number_queues, units_by_queue
 from mqlake.compiled.kernels.records import append_batch, find_record, scan, walk
 from mqlake.compiled.kernels.units import follow_units, gather, gather_runs, whole_records
 
 __all__ = [
     "append_batch",
-    "arrivals_by_queue",
     "dispatch",
     "find_record",
     "follow_units",
@@ -16,6 +15,7 @@ __all__ = [
     "gather_runs",
     "index_put_many",
     "index_query",
+    "number_queues",
     "scan",
     "units_by_queue",
     "walk",

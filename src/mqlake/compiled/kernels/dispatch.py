@@ -4,19 +4,30 @@
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
+    BLOCK,
     CACHE_LINE,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    U1,
+    byte_end,
+    element,
+    found_in_block,
     load16,
     load32,
     load64,
-    name_end,
     pointer,
     prefetch,
     read_character,
     read_digits,
-    value_end,
+    touch,
+    trailing_zeros,
 )
 from mqlake.formats.columns import layout
 
@@ -29,49 +40,78 @@ NAME_INNER_BA = int.from_bytes(b"INNER_BA", "big")
 NAME_SE = int.from_bytes(b"SE", "big")
 
 
-NOT_ASCII = np.uint64(0x8080808080808080)
-EVEN_BYTES, EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-U8, U16, U32 = np.uint64(8), np.uint64(16), np.uint64(32)
+SPACE = 32
+STEP = 32
+"""Characters that are hashed at once."""
+NOT_ASCII = -1
 PREFETCHED = 8
 """So many records ahead: a scan of thousands has left the nearest cache when it comes to their properties."""
-FACTOR_8 = np.int64(31**8 & 0xFFFFFFFF)
+POWERS = np.array([31**n & 0xFFFFFFFF for n in range(STEP + 1)], np.uint32)
+
+
+@intrinsic
+def hash_of_last(_context, items, _end, _length):
+    """The hash of the `length` (1 to STEP) characters before items[end] in the lowest 32 bits; NOT_ASCII when one of
+    them is none. The STEP bytes before items[end] are read."""
+
+    def generate(context, builder, signature, arguments):
+        items, end, length = arguments
+        i8, i32, i64 = (ir.IntType(bits) for bits in (8, 32, 64))
+        vector, numbers = ir.VectorType(i8, STEP), ir.VectorType(i32, STEP)
+        start = builder.sub(end, ir.Constant(i64, STEP))
+        at = builder.bitcast(element(context, builder, signature, [items, start]), vector.as_pointer())
+        before = builder.trunc(builder.sub(ir.Constant(i64, STEP), length), i32)
+        inside = builder.bitcast(
+            builder.shl(ir.Constant(i32, -1), before), ir.VectorType(ir.IntType(1), STEP)
+        )
+        none = ir.Constant(vector, [0] * STEP)
+        text = builder.select(inside, builder.load(at, align=1), none)
+        other = builder.bitcast(builder.icmp_signed("<", text, none), i32)
+        powers = ir.Constant(numbers, [31 ** (STEP - 1 - n) & 0xFFFFFFFF for n in range(STEP)])
+        products = builder.mul(builder.zext(text, numbers), powers)
+        kind = ir.FunctionType(i32, [numbers])
+        add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.add.v{STEP}i32")
+        code = builder.zext(builder.call(add, [products]), i64)
+        is_ascii = builder.icmp_signed("==", other, ir.Constant(i32, 0))
+        return builder.select(is_ascii, code, ir.Constant(i64, NOT_ASCII))
+
+    return types.int64(items, types.int64, types.int64), generate
 
 
 @compiled
 def hash_text(buf, start, end, code):
     """Java's String.hashCode of the UTF-8 text buf[start:end], going on from `code`, in [0, 2^32).
 
-    Malformed bytes count as U+FFFD, as bytes.decode("utf-8", "replace") makes of them.
+    Malformed bytes count as U+FFFD, as bytes.decode("utf-8", "replace") makes of them. What is before the text may be
+    read with it.
     """
-    code = np.int64(code)
-    position = start
+    if start < STEP:
+        return hash_characters(buf, start, end, code)
+    if start < end:
+        length = (end - start - 1) % STEP + 1
+        for stop in range(start + length, end + 1, STEP):
+            touch(buf, stop - STEP, stop - 1)
+            found = hash_of_last(buf, stop, length)
+            if found == NOT_ASCII:
+                return hash_characters(buf, stop - length, end, code)
+            code = code * POWERS[length] + np.uint32(found)
+            length = np.int64(STEP)
+    return code
+
+
+@compiled
+def hash_characters(buf, position, end, code):
+    """As hash_text(), a character at a time."""
     while position < end:
-        # eight ASCII characters a step, in pairs, then pairs of pairs
-        while position + 8 <= end:
-            word = np.uint64(load64(buf, position))
-            if word & NOT_ASCII:
-                break
-            word = (word >> U8 & EVEN_BYTES) * np.uint64(31) + (word & EVEN_BYTES)
-            word = (word >> U16 & EVEN_PAIRS) * np.uint64(31**2) + (word & EVEN_PAIRS)
-            word = (word >> U32) * np.uint64(31**4) + (word & np.uint64(0xFFFFFFFF))
-            code = (code * FACTOR_8 + np.int64(word & np.uint64(0xFFFFFFFF))) & 0xFFFFFFFF
-            position += 8
-        if position == end:
-            break
-        character = np.int64(buf[np.uint64(position)])
-        if character < 0x80:
-            code = (code * 31 + character) & 0xFFFFFFFF
-            position += 1
-            continue
         point, length = read_character(buf, position, end)
         position += length
         if point < 0:
             point = np.int64(0xFFFD)
         elif point > 0xFFFF:  # Java hashes UTF-16: two surrogates
             point -= 0x10000
-            code = (code * 31 + (0xD800 | point >> 10)) & 0xFFFFFFFF
+            code = code * POWERS[1] + np.uint32(0xD800 | point >> 10)
             point = 0xDC00 | point & 0x3FF
-        code = (code * 31 + point) & 0xFFFFFFFF
+        code = code * POWERS[1] + np.uint32(point)
     return code
 
 
@@ -128,8 +168,9 @@ def dispatch(
     data = pointer(buf)
     for t in range(len(topic_record)):
         start = wide[layout.TOPIC_START, topic_record[t]]
-        code = hash_text(data, start, start + narrow[layout.TOPIC_LENGTH, topic_record[t]], 0)
-        topic_code[t] = (code * 31 + 35) & 0xFFFFFFFF  # the # between topic and key
+        code = hash_text(data, start, start + narrow[layout.TOPIC_LENGTH, topic_record[t]], np.uint32(0))
+        topic_code[t] = code * POWERS[1] + np.uint32(35)  # the # between topic and key
+    size = len(buf)
     records = len(tags_code)
     keys = 0
     for n in range(first, records):
@@ -140,37 +181,50 @@ def dispatch(
         end = position + narrow[layout.PROPERTIES_LENGTH, n]
         tags = tags_end = names = names_end = uniq = uniq_end = np.int64(0)
         delay = delay_end = num = num_end = base = base_end = np.int64(0)
-        while position < end:
-            parting = name_end(data, position, end)
-            stop = value_end(data, parting, end)
-            if position < parting and parting + 1 < stop:
-                length = parting - position
-                value = parting + 1
-                if length == 4:
-                    name = load32(data, position)
-                    if name == NAME_TAGS:
-                        tags, tags_end = value, stop
-                    elif name == NAME_KEYS:
-                        names, names_end = value, stop
-                elif length == 5:
-                    if load32(data, position) == NAME_DELA and data[position + 4] == 89:
-                        delay, delay_end = value, stop
-                elif length == 8:
-                    if load64(data, position) == NAME_UNIQ_KEY:
-                        uniq, uniq_end = value, stop
-                elif length == 9:
-                    if load64(data, position) == NAME_INNER_NU and data[position + 8] == 77:
-                        num, num_end = value, stop
-                elif (
-                    length == 10
-                    and load64(data, position) == NAME_INNER_BA
-                    and load16(data, position + 8) == NAME_SE
-                ):
-                    base, base_end = value, stop
-            position = stop + 1
+        parting = np.int64(-1)  # where the first \\1 after `position` is
+        for block in range(position, end + 1, BLOCK):
+            ones = found_in_block(data, block, end, size, NAME_VALUE_SEPARATOR)
+            twos = found_in_block(data, block, end, size, PROPERTY_SEPARATOR)
+            if end - block < BLOCK:  # the last separator may be missing
+                twos |= U1 << np.uint64(end - block)
+            while twos:
+                last = twos & (np.uint64(0) - twos)
+                stop = block + np.int64(trailing_zeros(twos))
+                if parting < 0 and ones & (last - U1):
+                    parting = block + np.int64(trailing_zeros(ones))
+                if position < parting < stop - 1:
+                    length = parting - position
+                    value = parting + 1
+                    if length == 4:
+                        name = load32(data, position)
+                        if name == NAME_TAGS:
+                            tags, tags_end = value, stop
+                        elif name == NAME_KEYS:
+                            names, names_end = value, stop
+                    elif length == 5:
+                        if load32(data, position) == NAME_DELA and data[position + 4] == 89:
+                            delay, delay_end = value, stop
+                    elif length == 8:
+                        if load64(data, position) == NAME_UNIQ_KEY:
+                            uniq, uniq_end = value, stop
+                    elif length == 9:
+                        if load64(data, position) == NAME_INNER_NU and data[position + 8] == 77:
+                            num, num_end = value, stop
+                    elif (
+                        length == 10
+                        and load64(data, position) == NAME_INNER_BA
+                        and load16(data, position + 8) == NAME_SE
+                    ):
+                        base, base_end = value, stop
+                position = stop + 1
+                parting = np.int64(-1)
+                ones &= np.uint64(0) - (last << U1)
+                twos ^= last
+            if parting < 0 and ones:
+                parting = block + np.int64(trailing_zeros(ones))
 
         topic = narrow[layout.TOPIC_ID, n]
-        code = signed(hash_text(data, tags, tags_end, 0))
+        code = signed(hash_text(data, tags, tags_end, np.uint32(0)))
         if topic == schedule_topic and delay > 0:
             ok, level = parse_number(data, delay, delay_end, -0x80000000, 0x7FFFFFFF)
             level = min(level, np.int64(len(delays) - 1))
@@ -194,17 +248,15 @@ def dispatch(
         if uniq > 0:
             if keys == len(key_hash):
                 return n, before
-            key_hash[keys] = key_hash_of(hash_text(data, uniq, uniq_end, topic_code[topic]))
+            key_hash[keys] = key_hash_of(hash_text(data, uniq, uniq_end, np.uint32(topic_code[topic])))
             key_record[keys] = n
             keys += 1
         while names < names_end:
-            stop = names
-            while stop < names_end and data[np.uint64(stop)] != 32:
-                stop += 1
+            stop = byte_end(data, names, names_end, size, SPACE)
             if stop > names:
                 if keys == len(key_hash):
                     return n, before
-                key_hash[keys] = key_hash_of(hash_text(data, names, stop, topic_code[topic]))
+                key_hash[keys] = key_hash_of(hash_text(data, names, stop, np.uint32(topic_code[topic])))
                 key_record[keys] = n
                 keys += 1
             names = stop + 1

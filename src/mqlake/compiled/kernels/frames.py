@@ -19,8 +19,13 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
+from mqlake.compiled.kernels.blocks import ALL, BLOCK, move, plain_length, put_blocks, unlike
 from mqlake.compiled.kernels.primitives import (
     EACH,
+    MILLION,
+    NO_DIGITS,
+    TEN_THOUSAND,
+    TOPS,
     U1,
     U2,
     U3,
@@ -29,6 +34,7 @@ from mqlake.compiled.kernels.primitives import (
     U6,
     U7,
     ZERO,
+    ZEROS,
     copy,
     load16,
     load32,
@@ -41,6 +47,7 @@ from mqlake.compiled.kernels.primitives import (
     store64,
     trailing_zeros,
 )
+from mqlake.compiled.kernels.primitives import PAIRS as PAIRS_OF_NUMBERS
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 
 CODEC_ONLY = -1
@@ -48,9 +55,9 @@ CODEC_ONLY = -1
 NEED_MORE = 0
 
 SHORT_LETTERS = 26
-ACCESS_KEY, SECURITY_TOKEN, SIGNATURE = range(SHORT_LETTERS, SHORT_LETTERS + 3)
-"""Of the fields that sign a request, in whatever names the others are."""
-LETTERS = SHORT_LETTERS + 3
+ACCESS_KEY, ONS_CHANNEL, SECURITY_TOKEN, SIGNATURE = range(SHORT_LETTERS, SHORT_LETTERS + 4)
+"""Of the fields that sign a request, in whatever names the others are; in the order of their names."""
+LETTERS = SHORT_LETTERS + 4
 PROPERTIES = 8
 """The letter i."""
 HEAD_CODE, HEAD_FLAG, HEAD_OPAQUE, HEAD_BODY_START, HEAD_NAMES = range(5)
@@ -69,7 +76,7 @@ SHORT, LONG = 1, 2
 PAIRS = 16
 SHAPE_BYTES = 2048
 """A longer header has no shape."""
-SHAPE_ROOM = 2 * (SHAPE_BYTES + 8)
+SHAPE_ROOM = 2 * (SHAPE_BYTES + BLOCK)
 VALUES_MAX = 64
 WHOSE, RAW_AT, RAW_LENGTH, TEXT_AT, TEXT_LENGTH, VARIES = range(6)
 """Of a value: a letter (UNQUOTED + letter: a number without quotes), or one of the below; where it is, counted from
@@ -120,8 +127,9 @@ def _word(text: str) -> np.ndarray:
 
 CODE_NAME, FLAG_NAME, OPAQUE_NAME = _word("code"), _word("flag"), _word("opaque")
 VERSION_NAME, LANGUAGE_NAME, REMARK_NAME = _word("version"), _word("language"), _word("remark")
-ACCESS_KEY_NAME, SECURITY_TOKEN_NAME, SIGNATURE_NAME = (
+ACCESS_KEY_NAME, ONS_CHANNEL_NAME, SECURITY_TOKEN_NAME, SIGNATURE_NAME = (
     _word("AccessKey"),
+    _word("OnsChannel"),
     _word("SecurityToken"),
     _word("Signature"),
 )
@@ -175,8 +183,25 @@ def equals(buf, start, length, word):
 
 
 @compiled
+def few_digits(word):
+    """(the number that the first of eight bytes are in decimal, how many of them)."""
+    others = (word - ZEROS | word + NO_DIGITS) & TOPS  # after the first one it may be wrong
+    digits = np.uint64(8) if others == 0 else trailing_zeros(others) >> U3
+    if digits == 0:
+        return np.int64(0), np.int64(0)
+    word = (word - ZEROS) << (np.uint64(64) - (digits << U3))
+    word = word * np.uint64(10) + (word >> np.uint64(8))  # pairs, then fours, then all eight
+    word = (word & PAIRS_OF_NUMBERS) * MILLION + (word >> np.uint64(16) & PAIRS_OF_NUMBERS) * TEN_THOUSAND
+    return np.int64(word >> np.uint64(32)), np.int64(digits)
+
+
+@compiled
 def read_number(buf, position, end):
     """(value, position after it) of a number as JSON writes it; position -1 when there is none, or one too large."""
+    if position + 8 <= end:
+        value, digits = few_digits(load_word(buf, position))
+        if 0 < digits < 8 and (digits == 1 or byte(buf, position) != ZERO):
+            return value, np.int64(position + digits)
     first = position
     negative = position < end and byte(buf, position) == MINUS
     if negative:
@@ -244,32 +269,6 @@ def escaped(buf, position, end):
     return code, np.int64(position + 2)
 
 
-TOP = np.uint64(0x8080808080808080)
-SPACES, QUOTES, BACKSLASHES = (EACH * np.uint64(code) for code in (0x20, QUOTE, BACKSLASH))
-
-
-@compiled
-def store_word(out, at, word):
-    p = np.uint64(at)
-    out[p] = np.uint8(word)
-    out[p + U1] = np.uint8(word >> np.uint64(8))
-    out[p + U2] = np.uint8(word >> np.uint64(16))
-    out[p + U3] = np.uint8(word >> np.uint64(24))
-    out[p + U4] = np.uint8(word >> np.uint64(32))
-    out[p + U5] = np.uint8(word >> np.uint64(40))
-    out[p + U6] = np.uint8(word >> np.uint64(48))
-    out[p + U7] = np.uint8(word >> np.uint64(56))
-
-
-@compiled
-def plain_length(word):
-    """How many of eight bytes, from the first on, are ASCII from the space on, and neither quote nor backslash."""
-    quotes, backslashes = word ^ QUOTES, word ^ BACKSLASHES
-    # a borrow makes a byte after the first one that is found look like one of these
-    found = (word | (word - SPACES) | (quotes - EACH) | (backslashes - EACH)) & TOP
-    return np.int64(8) if found == 0 else np.int64(trailing_zeros(found) >> np.uint64(3))
-
-
 U000, U000_MASK = np.uint64(int.from_bytes(b"\\u000", "little")), np.uint64(0xFFFFFFFFFF)
 
 
@@ -292,13 +291,12 @@ def read_plain(buf, position, end, text, at):
     """(where the characters stop that stand for themselves in a JSON text, end in `text`), which has room for
     buf[position:end]."""
     while position < end:
-        if position + 8 <= end:
-            word = load_word(buf, position)
-            store_word(text, at, word)
-            plain = plain_length(word)
+        if position + BLOCK <= end:
+            move(text, at, buf, position)
+            plain = plain_length(buf, position)
             position += plain
             at += plain
-            if plain == 8:
+            if plain == BLOCK:
                 continue
         code = byte(buf, position)
         if code > 0x7F:
@@ -358,6 +356,8 @@ def field_letter(buf, start, length, head):
         return np.int64(SIGNATURE)
     if equals(buf, start, length, SECURITY_TOKEN_NAME):
         return np.int64(SECURITY_TOKEN)
+    if equals(buf, start, length, ONS_CHANNEL_NAME):  # C++ clients send it, signed or not
+        return np.int64(ONS_CHANNEL)
     head[HEAD_NAMES] |= LONG
     first = np.int64(0)
     for letter in range(len(LONG_NAMES_END)):
@@ -507,8 +507,8 @@ def note_properties(buf, start, stop, head, text_start, text_stop):
 
 @compiled
 def has_values(head, shape):
-    """True if a shape has the values that were noted, whatever is in them."""
-    if head[shape + SHAPE_VALUES] != head[HEAD_NOTED]:
+    """True if a shape has the values that were noted, whatever is in them, and is of the same command."""
+    if head[shape + SHAPE_VALUES] != head[HEAD_NOTED] or head[shape + SHAPE_CODE] != head[HEAD_CODE]:
         return False
     for n in range(head[HEAD_NOTED]):
         at = VALUE_SIZE * n + WHOSE
@@ -532,7 +532,7 @@ def learn(buf, start, end, head, text, text_start, text_end, shapes):
         shape = SHAPES_AT + SHAPE_SIZE * (2 * pair + way)
         is_known = has_values(head, shape)
     raw = SHAPE_ROOM * (2 * pair + way)
-    rest = raw + SHAPE_BYTES + 8
+    rest = raw + SHAPE_BYTES + BLOCK
     step, varying = shape + STEPS_AT, np.int64(NO_UNIQ_KEY)
     done, text_done = np.int64(0), np.int64(0)
     for n in range(count):
@@ -593,28 +593,25 @@ def after_gap(buf, position, end, head, step, shapes):
     at, length = head[step + GAP_AT], head[step + GAP_LENGTH]
     if length > end - position:
         return np.int64(CODEC_ONLY)
-    if length < 8:
-        return position + length if same_bytes(buf, position, shapes, at, length) else np.int64(CODEC_ONLY)
-    done, last = np.int64(0), length - 8
-    while done < last:
-        if load_word(buf, position + done) != load_word(shapes, at + done):
+    done = np.int64(0)
+    while done < length:
+        if position + done + BLOCK <= end:
+            rest = np.uint64(max(np.int64(0), done + BLOCK - length))
+            if unlike(buf, position + done, shapes, at + done) & (ALL >> rest):
+                return np.int64(CODEC_ONLY)
+        elif length >= BLOCK:  # the last block, some of it again
+            if unlike(buf, position + length - BLOCK, shapes, at + length - BLOCK):
+                return np.int64(CODEC_ONLY)
+        elif not same_bytes(buf, position, shapes, at, length):
             return np.int64(CODEC_ONLY)
-        done += 8
-    # the last eight bytes, some of them again
-    if load_word(buf, position + last) != load_word(shapes, at + last):
-        return np.int64(CODEC_ONLY)
+        done += BLOCK
     return position + length
 
 
 @compiled
 def put_piece(text, at, shapes, head, step):
-    """Writes what comes before the value of a step, and up to seven bytes more; the end of it."""
-    start, length = head[step + PIECE_AT], head[step + PIECE_LENGTH]
-    done = np.int64(0)
-    while done < length:
-        store_word(text, at + done, load_word(shapes, start + done))
-        done += 8
-    return at + length
+    """Writes what comes before the value of a step, and up to a block less one byte more; the end of it."""
+    return put_blocks(text, at, shapes, head[step + PIECE_AT], head[step + PIECE_LENGTH])
 
 
 @compiled
@@ -865,8 +862,8 @@ def read_frame(buf, start, end, head, fields, text, at, shapes):
         return np.int64(NEED_MORE), np.int64(at)
     kind = byte(buf, start + 4)
     header_size = np.int64(load32(buf, start + 4)) & 0xFFFFFF
-    # put_piece may write seven bytes more
-    if header_size > size - 8 or header_size + 8 > len(text) - at:
+    # put_piece may write a block less one byte more
+    if header_size > size - 8 or header_size + BLOCK > len(text) - at:
         return np.int64(CODEC_ONLY), np.int64(at)
     head[HEAD_BODY_START] = start + 8 + header_size
     at_end = np.int64(CODEC_ONLY)
@@ -890,28 +887,59 @@ def read_frame(buf, start, end, head, fields, text, at, shapes):
 # --- replies -------------------------------------------------------------------------------------------------
 
 
-TEN = np.uint64(10)
+GROUP, TEN_THOUSANDS = np.uint64(10**8), np.uint64(10**4)
+HUNDRED, TEN, LOWEST = np.uint64(100), np.uint64(10), np.uint64(1 << 56)
+HUNDREDTHS, TENTHS = np.uint64(10486), np.uint64(103)
+"""Of 2 ** 20 and 2 ** 10, for numbers of four and of two digits."""
+TWO_HUNDREDS, FOUR_TENS = np.uint64(0x0000007F0000007F), np.uint64(0x000F000F000F000F)
+
+
+@compiled
+def store_word(out, at, word):
+    p = np.uint64(at)
+    out[p] = np.uint8(word)
+    out[p + U1] = np.uint8(word >> np.uint64(8))
+    out[p + U2] = np.uint8(word >> np.uint64(16))
+    out[p + U3] = np.uint8(word >> np.uint64(24))
+    out[p + U4] = np.uint8(word >> np.uint64(32))
+    out[p + U5] = np.uint8(word >> np.uint64(40))
+    out[p + U6] = np.uint8(word >> np.uint64(48))
+    out[p + U7] = np.uint8(word >> np.uint64(56))
+
+
+@compiled
+def eight_digits(value):
+    """The digits of a number below 10 ** 8, each in a byte, the first one lowest."""
+    high = value // TEN_THOUSANDS
+    halves = high | (value - high * TEN_THOUSANDS) << np.uint64(32)
+    hundreds = halves * HUNDREDTHS >> np.uint64(20) & TWO_HUNDREDS
+    pairs = hundreds | (halves - hundreds * HUNDRED) << np.uint64(16)
+    tens = pairs * TENTHS >> np.uint64(10) & FOUR_TENS
+    return tens | (pairs - tens * TEN) << np.uint64(8)
 
 
 @compiled
 def write_number(out, at, value):
-    """Writes a number that is not negative in decimal; the position after it."""
-    rest = np.uint64(value)  # numba divides these faster
-    end = np.int64(at + 1)
-    while rest >= TEN:
-        rest //= TEN
-        end += 1
-    rest = np.uint64(value)
-    for i in range(end - 1, at - 1, -1):
-        out[np.uint64(i)] = np.uint8(np.uint64(ZERO) + rest % TEN)
-        rest //= TEN
+    """Writes a number that is not negative in decimal, and up to seven zeros after it; the position after it."""
+    first, groups = np.uint64(value), 0
+    while first >= GROUP:
+        first //= GROUP
+        groups += 1
+    digits = eight_digits(first)
+    absent = trailing_zeros(digits | LOWEST) >> U3
+    store_word(out, at, (digits + ZEROS) >> (absent << U3))
+    end = np.int64(at + 8) - np.int64(absent)
+    for group in range(groups - 1, -1, -1):
+        rest = np.uint64(value) if group == 0 else np.uint64(value) // GROUP
+        store_word(out, end, eight_digits(rest % GROUP) + ZEROS)
+        end += 8
     return end
 
 
 FOURS, PAIRS_OF_DIGITS, DIGITS = (
     np.uint64(mask) for mask in (0x0000FFFF0000FFFF, 0x00FF00FF00FF00FF, 0x0F0F0F0F0F0F0F0F)
 )
-SIXES, ZEROS = EACH * np.uint64(6), EACH * np.uint64(ZERO)
+SIXES = EACH * np.uint64(6)
 
 
 @compiled

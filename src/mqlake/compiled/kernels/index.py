@@ -6,10 +6,17 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import load32, load64, store32, store64
+from mqlake.compiled.kernels.primitives import load32, load64, prefetch, store32, store64
 from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 
 I32_MAX = np.int64(0x7FFFFFFF)
+FETCHED_AHEAD = 16
+"""Keys whose slots are fetched before it is their turn: they lie anywhere in 20 MB."""
+
+
+@compiled
+def slot_position(key_hash, slot_num):
+    return INDEX_HEADER_SIZE + (key_hash % slot_num) * HASH_SLOT_SIZE
 
 
 @compiled
@@ -25,8 +32,10 @@ def index_put_many(index, slot_num, index_num, key_hash, physical_offset, store_
     entries = INDEX_HEADER_SIZE + slot_num * HASH_SLOT_SIZE
     put = 0
     while put < len(key_hash) and count < index_num:
+        if put + FETCHED_AHEAD < len(key_hash):
+            prefetch(index, slot_position(key_hash[put + FETCHED_AHEAD], slot_num))
         timestamp = store_timestamp[put]
-        slot = INDEX_HEADER_SIZE + (key_hash[put] % slot_num) * HASH_SLOT_SIZE
+        slot = slot_position(key_hash[put], slot_num)
         previous = np.int64(load32(index, slot))
         if previous < 0 or previous > count:
             previous = np.int64(0)
@@ -62,7 +71,7 @@ def index_query(index, slot_num, index_num, key_hash, begin, end, found):
         return 0
     begin_timestamp = load64(index, 0)
     entries = INDEX_HEADER_SIZE + slot_num * HASH_SLOT_SIZE
-    current = np.int64(load32(index, INDEX_HEADER_SIZE + (key_hash % slot_num) * HASH_SLOT_SIZE))
+    current = np.int64(load32(index, slot_position(key_hash, slot_num)))
     hits = 0
     for _ in range(index_num):  # a chain of more entries than there are runs in a circle
         if current <= 0 or current > count or current >= index_num or hits == len(found):

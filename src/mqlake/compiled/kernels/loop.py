@@ -2,12 +2,13 @@
 """The reads and writes of an event loop, compiled: what all connections that are ready have sent, and their answers.
 
     ┌▶ epoll_wait ─▶ for each: [half frame +] recv ─ pulls are answered ─ parse_sends ─▶ columns of all   `receive`
-    │  columns ─▶ records of the log, answers                                        `store_sends`
+    │  columns ─▶ records of the log, answers                                        `append`
     │  answers of all ─▶ for each: send                                              `answer`
     └─ ppoll: more of them, and nothing else to do                                   `serve`: all of it, for a while
 
-Several threads may `serve` at once, each its own connections with arrays of its own: only `append` is done by one at a
-time. `help` is what a thread beside the event loop's does all its life.
+Several threads may `serve` at once, each its own connections with arrays of its own. They write their records to the
+log at once, too: each is given room for its own by `reserve`, and `publish` makes them visible in the order of the log.
+`help` is what a thread beside the event loop's does all its life.
 
 Whatever is not a usual send or pull, or is no read or write that a socket takes at once, is left in the rows (see
 loop_layout) for Python. libc's functions are called by their names. An error of one of them leaves the connection to
@@ -22,6 +23,7 @@ from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.loop_layout import (
+    AWAKE,
     BASE,
     BY_KERNEL,
     BYTES,
@@ -51,6 +53,7 @@ from mqlake.compiled.kernels.loop_layout import (
     HOST,
     KNOWN,
     LATENCIES_AT,
+    LATENCY_BOUNDS_MS,
     LATENCY_SIZE,
     LEASE_AT,
     LINGERS_NS,
@@ -69,6 +72,7 @@ from mqlake.compiled.kernels.loop_layout import (
     PLACES_AT,
     POLLED,
     POSITION,
+    PUBLISHED,
     PUTS,
     QUEUES_AT,
     READ,
@@ -87,7 +91,6 @@ from mqlake.compiled.kernels.loop_layout import (
     SEND_OCTETS_SIZE,
     SLOT,
     SLOT_SIZE,
-    SLOW_NS,
     START,
     STOP,
     STOP_FD,
@@ -119,11 +122,13 @@ from mqlake.compiled.kernels.send_layout import (
     ANSWERS,
     CODE,
     COLUMNS,
+    FRAME_SIZE,
     FULL,
     MESSAGES,
     NEED_MORE,
     NEXT_OFFSET,
     ONEWAY,
+    PLACE,
     QUEUE_BYTES,
     QUEUE_MESSAGES,
     QUEUE_PUTS,
@@ -137,9 +142,11 @@ from mqlake.compiled.kernels.sends import (
     SEND_MESSAGE,
     parse_sends,
     part,
-    store_sends,
+    size_records,
     table,
+    write_sends,
 )
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH
 
 _epoll_wait = types.ExternalFunction(
     "epoll_wait", types.int32(types.int32, types.uintp, types.int32, types.int32)
@@ -162,6 +169,10 @@ EPOLL_CTL_MOD = 3
 MILLISECOND_NS = 1_000_000
 TURN_NS = 300_000
 """After so long the event loop has its turn if it has anything to do."""
+PATIENT, PATIENCE_NS = 50, 20_000
+"""How often a thread asks in vain whether its records are the next to be visible before it sleeps, and how long then:
+whoever wrote the ones before has lost its processor."""
+LATENCY_BOUNDS_NS = np.array(LATENCY_BOUNDS_MS, np.int64) * MILLISECOND_NS
 
 
 @compiled
@@ -343,6 +354,22 @@ def wait(epoll, nanoseconds, loop_numbers):
 
 
 @compiled
+def rest(epoll, nanoseconds, loop_numbers, common):
+    """As `wait`, in a lease; for LINGERS_NS at most when all of its threads wait."""
+    lock = address(common, np.int64(0))
+    _lock(lock)
+    common[AWAKE] -= 1
+    if common[AWAKE] <= 0:
+        nanoseconds = min(nanoseconds, loop_numbers[LEASE_AT + LINGERS_NS])
+    _unlock(lock)
+    is_more = wait(epoll, nanoseconds, loop_numbers)
+    _lock(lock)
+    common[AWAKE] += 1
+    _unlock(lock)
+    return is_more
+
+
+@compiled
 def show(epoll, events, loop_numbers):
     """Has OTHERS, the epoll of the event loop, be readable for these events of `epoll`, or, with 0, for none of it."""
     lease = loop_numbers[LEASE_AT:LATENCIES_AT]
@@ -355,30 +382,76 @@ def show(epoll, events, loop_numbers):
 
 
 @compiled
-def append(log, received, count, loop_numbers, numbers, send_octets, common):
-    """Stores the messages in the columns, to queues that are all known, one thread at a time; how many of them."""
+def add_up(columns, known, count, room):
+    """(how many of the first `count` messages have `room`, as many whole sends as there are; bytes of their records).
+    What each queue gets of them is its NEXT_OFFSET then."""
+    columns[NEXT_OFFSET, :known] = 0
+    n, size = np.int64(0), np.int64(0)
+    while n < count and size + columns[FRAME_SIZE, n] <= room:
+        columns[NEXT_OFFSET, columns[PLACE, n]] += columns[MESSAGES, n]
+        size += columns[FRAME_SIZE, n]
+        n += columns[MESSAGES, n]
+    return n, size
+
+
+@compiled
+def reserve(log_size, count, columns, loop_numbers, common):
+    """Takes room in the log, and in the queues, for as many of the messages in the columns as fit, to queues that are
+    all known; (how many, where their records go, bytes of these)."""
     known, places = loop_numbers[LEASE_AT + KNOWN], loop_numbers[PLACES_AT:]
     queues = common[QUEUES_AT:].reshape((4, -1))
-    columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
+    room = np.int64(log_size) - END_FILE_MIN_BLANK_LENGTH
+    count, size = add_up(columns, known, count, room)
     _lock(address(common, np.int64(0)))
-    for place in range(known):
-        columns[NEXT_OFFSET, place] = queues[OFFSET, places[place]]
-    store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
     position = common[POSITION]
-    done, size, _ = store_sends(
-        log, position, common[BASE], received, count, store_timestamp, numbers, send_octets
-    )
-    if done > 0:
-        keep_order()
-        store32(log, position, columns[SIZE, 0])
-        if common[STORED] == 0:
-            common[FIRST_SIZE] = columns[SIZE, 0]
-        common[POSITION] = position + size
-        common[STORED] += done
-        for place in range(known):
-            queues[OFFSET, places[place]] = columns[NEXT_OFFSET, place]
+    if size > room - position:
+        count, size = add_up(columns, known, count, room - position)
+    common[POSITION] = position + size
+    for place in range(known):
+        column = places[place]
+        messages, columns[NEXT_OFFSET, place] = columns[NEXT_OFFSET, place], queues[OFFSET, column]
+        queues[OFFSET, column] += messages
     _unlock(address(common, np.int64(0)))
-    return done
+    return count, position, size
+
+
+@compiled
+def publish(log, position, size, count, loop_numbers, numbers, common):
+    """Makes `count` messages visible, whose records are at log[position:] and have `size` bytes, when all before them
+    are. None may have a size or be answered before: after a kill nothing whole follows what is missing."""
+    lease, asked = loop_numbers[LEASE_AT:LATENCIES_AT], 0
+    columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
+    while True:
+        _lock(address(common, np.int64(0)))
+        is_next = common[PUBLISHED] == position
+        _unlock(address(common, np.int64(0)))
+        if is_next:
+            break
+        asked += 1
+        if asked > PATIENT:
+            lease[SECONDS], lease[NANOSECONDS] = 0, PATIENCE_NS
+            _ppoll(np.uintp(0), np.uint64(0), address(lease, np.int64(SECONDS)), np.uintp(0))
+    size_records(log, position, count, numbers)
+    keep_order()
+    store32(log, position, columns[SIZE, 0])
+    _lock(address(common, np.int64(0)))
+    if common[STORED] == 0:
+        common[FIRST_SIZE] = columns[SIZE, 0]
+    common[STORED] += count
+    common[PUBLISHED] = position + size
+    _unlock(address(common, np.int64(0)))
+
+
+@compiled
+def append(log, received, count, loop_numbers, numbers, send_octets, common):
+    """Stores the messages in the columns, to queues that are all known; how many of them."""
+    columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
+    count, position, size = reserve(len(log), count, columns, loop_numbers, common)
+    if count > 0:
+        store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
+        write_sends(log, position, common[BASE], received, count, store_timestamp, numbers, send_octets)
+        publish(log, position, size, count, loop_numbers, numbers, common)
+    return count
 
 
 @compiled
@@ -460,14 +533,16 @@ def receive_until(
 @compiled
 def count_latencies(columns, done, elapsed, latencies):
     """Counts the sends of the first `done` messages, which were stored in `elapsed` ns."""
-    column = 2 if elapsed >= SLOW_NS else 0
+    column = 0
+    while column < len(LATENCY_BOUNDS_NS) and elapsed >= LATENCY_BOUNDS_NS[column]:
+        column += 1
     n = np.int64(0)
     while n < done:
         code = columns[CODE, n]
         row = 0 if code == SEND_MESSAGE else 2 if code == SEND_BATCH_MESSAGE else 1
         row = 2 * row + (columns[ONEWAY, n] != 0)
-        latencies[row, column] += 1
-        latencies[row, column + 1] += elapsed
+        latencies[row, 2 * column] += 1
+        latencies[row, 2 * column + 1] += elapsed
         n += columns[MESSAGES, n]
 
 
@@ -535,7 +610,7 @@ def serve(
         count_latencies(columns, done, elapsed, latencies)
         if done > 0:
             lease[LONGEST_NS] = max(lease[LONGEST_NS], elapsed)
-        is_over = now >= lease[ENDS_NS] or elapsed >= SLOW_NS or common[STOPS] != 0
+        is_over = now >= lease[ENDS_NS] or common[STOPS] != 0
         if left > 0 or done < count or lease[CARRIES] == ONLY_CARRIED:
             break
         if is_over and lease[CARRIED_STOP] == 0:
@@ -548,7 +623,7 @@ def serve(
             if rows < 2:  # after one alone there is hardly ever another
                 stops = False
                 break
-        elif rows < 2 and not wait(epoll, min(lease[ENDS_NS] - now, lease[LINGERS_NS]), loop_numbers):
+        elif rows < 2 and not rest(epoll, lease[ENDS_NS] - now, loop_numbers, common):
             break  # after more than one there mostly is another, which `receive` sees for half the price
         began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
         if lease[OTHERS] >= 0 and began - polled >= TURN_NS:

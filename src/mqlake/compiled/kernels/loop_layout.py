@@ -68,12 +68,13 @@ ONLY_CARRIED = 2
 """Of CARRIES: the last round, which reads nothing new."""
 LEASE_AT = PEERS_AT + FDS_MAX * PEER_SIZE
 LATENCIES_AT = LEASE_AT + POLLED + 3
-"""A row for each of CODES, by one (see LATENCY_SIZE) each for answered and one-way: of the sends of this lease how many
-there were and how long they took together, in ns; and the same of those that took so long that the lease ended."""
+"""A row for each of CODES, by one each for answered and one-way: of the sends of this lease, by how long they took (see
+LATENCY_BOUNDS_MS), how many there were and how long they took together, in ns."""
 CODES = 3
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
-LATENCY_SIZE = 4
-SLOW_NS = 2_000_000
+LATENCY_BOUNDS_MS = 2, 4, 6, 8, 11, 101, 1001, 2001, 3001
+"""Those of the histogram of latencies, which takes whole milliseconds (see RpcLatencies)."""
+LATENCY_SIZE = 2 * (len(LATENCY_BOUNDS_MS) + 1)
 PLACES_AT = LATENCIES_AT + CODES * 2 * LATENCY_SIZE
 """Of each known queue its column in QUEUES."""
 QUEUES_KNOWN_MAX = 128
@@ -81,14 +82,16 @@ QUEUES_KNOWN_MAX = 128
 NUMBERS_SIZE = PLACES_AT + QUEUES_KNOWN_MAX
 
 LOCK_SIZE = 8
-POSITION, BASE, STORED, FIRST_SIZE, STOPS = range(LOCK_SIZE, LOCK_SIZE + 5)
+POSITION, PUBLISHED, BASE, AWAKE, STORED, FIRST_SIZE, STOPS = range(LOCK_SIZE, LOCK_SIZE + 7)
 """Of the numbers that the threads of a lease have in common, after a pthread_mutex_t (zeros: free). Given: where in the
-log's file the next record goes, and the physical offset of that file. Taken: POSITION after the last record, how many
-messages were stored, the size of the first record, and whether a thread has ended the lease."""
+log's file the next record goes, up to where there are records, the physical offset of that file, and how many threads
+there are. Taken: POSITION after the last record, how many messages were stored, the size of the first record, and
+whether a thread has ended the lease. While it lasts: POSITION is where nobody has been given room yet, PUBLISHED where
+the first record begins that is not visible, AWAKE how many threads do not wait for more."""
 OFFSET, COUNT, BYTES, PUTS = range(4)
 """Rows of QUEUES, with a column for each queue that a thread knows: its next offset, and what the lease has stored in
 it (see QUEUE_MESSAGES in send_layout)."""
-QUEUES_AT = LOCK_SIZE + 5
+QUEUES_AT = LOCK_SIZE + 7
 
 
 def common_size(threads: int) -> int:

@@ -13,6 +13,7 @@ cacheable, and what it names (ISA-L where its wheel is, else the tables below) m
 from __future__ import annotations
 
 import ctypes
+import sys
 
 import numpy as np
 from llvmlite import binding, ir
@@ -20,9 +21,12 @@ from numba import carray, cfunc, config, types
 from numba.core import cgutils, imputils
 from numba.extending import intrinsic
 
-from mqlake.compiled.cache import compiled
+from mqlake.compiled.cache import compiled, inlined
 
 CACHE_LINE = 64
+BLOCK = 64
+"""Bytes that are compared at once: one AVX-512 register, or as many narrower ones as the processor takes for it."""
+ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 CRC_MASK = 0x7FFFFFFF
 CRC_SLICES = 16
 
@@ -92,52 +96,66 @@ SECOND_NS = 1_000_000_000
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 
 
+def element(context, builder, signature, arguments):
+    """A pointer to items[position], of bytes in an array or at a pointer."""
+    items, position = arguments
+    if isinstance(signature.args[0], types.Array):
+        items = context.make_array(signature.args[0])(context, builder, items).data
+    return builder.gep(items, [position])
+
+
+def _number(kind, *, big_endian):
+    """An intrinsic that loads a number from where items[position] lies, at once: of a loop over bytes LLVM makes one
+    load only where nothing else is done with them."""
+
+    @intrinsic
+    def load(_context, items, _position):
+        def generate(context, builder, signature, arguments):
+            number = ir.IntType(kind.bitwidth)
+            at = builder.bitcast(element(context, builder, signature, arguments), number.as_pointer())
+            loaded = builder.load(at, align=1)
+            return builder.bswap(loaded) if big_endian == (sys.byteorder == "little") else loaded
+
+        return kind(items, types.int64), generate
+
+    return load
+
+
+_load16, _load32, _load64 = (
+    _number(kind, big_endian=True) for kind in (types.int16, types.int32, types.int64)
+)
+_load_word = _number(types.uint64, big_endian=False)
+
+
+@compiled
+def touch(buf, first, last):
+    """Where numba checks indexes, checks these two: it does not see what is read between them at once."""
+    return buf[np.uint64(first)] | buf[np.uint64(last)]
+
+
 @compiled
 def load16(buf, position):
-    p = np.uint64(position)
-    return np.int16((np.uint16(buf[p]) << np.uint16(8)) | np.uint16(buf[p + U1]))
+    touch(buf, position, position + 1)
+    return _load16(buf, position)
 
 
 @compiled
 def load32(buf, position):
-    p = np.uint64(position)
-    return np.int32(
-        (np.uint32(buf[p]) << np.uint32(24))
-        | (np.uint32(buf[p + U1]) << np.uint32(16))
-        | (np.uint32(buf[p + U2]) << np.uint32(8))
-        | np.uint32(buf[p + U3])
-    )
+    touch(buf, position, position + 3)
+    return _load32(buf, position)
 
 
 @compiled
 def load64(buf, position):
-    p = np.uint64(position)
-    return np.int64(
-        (np.uint64(buf[p]) << np.uint64(56))
-        | (np.uint64(buf[p + U1]) << np.uint64(48))
-        | (np.uint64(buf[p + U2]) << np.uint64(40))
-        | (np.uint64(buf[p + U3]) << np.uint64(32))
-        | (np.uint64(buf[p + U4]) << np.uint64(24))
-        | (np.uint64(buf[p + U5]) << np.uint64(16))
-        | (np.uint64(buf[p + U6]) << np.uint64(8))
-        | np.uint64(buf[p + U7])
-    )
+    touch(buf, position, position + 7)
+    return _load64(buf, position)
 
 
 @compiled
 def load_word(buf, position):
-    """Eight bytes, the first one lowest: written so that it becomes one load."""
-    p = np.uint64(position)
-    return (
-        np.uint64(buf[p])
-        | (np.uint64(buf[p + U1]) << np.uint64(8))
-        | (np.uint64(buf[p + U2]) << np.uint64(16))
-        | (np.uint64(buf[p + U3]) << np.uint64(24))
-        | (np.uint64(buf[p + U4]) << np.uint64(32))
-        | (np.uint64(buf[p + U5]) << np.uint64(40))
-        | (np.uint64(buf[p + U6]) << np.uint64(48))
-        | (np.uint64(buf[p + U7]) << np.uint64(56))
-    )
+    """Eight bytes, the first one lowest."""
+    touch(buf, position, position + 7)
+    return _load_word(buf, position)
 
 
 @compiled
@@ -199,21 +217,13 @@ def borrowed(_context, array):
     return array(array), generate
 
 
-def _element(context, builder, signature, arguments):
-    """A pointer to items[position], of bytes in an array or at a pointer."""
-    items, position = arguments
-    if isinstance(signature.args[0], types.Array):
-        items = context.make_array(signature.args[0])(context, builder, items).data
-    return builder.gep(items, [position])
-
-
 @intrinsic
 def address(_context, items, _position):
     """Where items[position] lies, of bytes in an array or at a pointer."""
 
     def generate(context, builder, signature, arguments):
-        element = _element(context, builder, signature, arguments)
-        return builder.ptrtoint(element, context.get_value_type(types.uintp))
+        at = element(context, builder, signature, arguments)
+        return builder.ptrtoint(at, context.get_value_type(types.uintp))
 
     return types.uintp(items, types.int64), generate
 
@@ -227,7 +237,7 @@ def prefetch(_context, items, _position):
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), i32, i32, i32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         reading, near, of_data = (ir.Constant(i32, number) for number in (0, 3, 1))
-        builder.call(function, [_element(context, builder, signature, arguments), reading, near, of_data])
+        builder.call(function, [element(context, builder, signature, arguments), reading, near, of_data])
         return context.get_dummy_value()
 
     return types.void(items, types.int64), generate
@@ -252,6 +262,26 @@ def trailing_zeros(_context, _word):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def equal_bytes(_context, items, _position, _byte):
+    """Of the 64 bytes from items[position] on, the lowest bit for the first: which are `byte`. All of them are read."""
+
+    def generate(_context, builder, signature, arguments):
+        vector = ir.VectorType(ir.IntType(8), BLOCK)
+        at = builder.bitcast(element(_context, builder, signature, arguments[:2]), vector.as_pointer())
+        byte = builder.trunc(arguments[2], ir.IntType(8))
+        first = builder.insert_element(
+            ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0)
+        )
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
+        same = builder.icmp_unsigned(
+            "==", builder.load(at, align=1), builder.shuffle_vector(first, first, lanes)
+        )
+        return builder.bitcast(same, ir.IntType(BLOCK))
+
+    return types.uint64(items, types.int64, types.int64), generate
 
 
 @compiled
@@ -332,7 +362,7 @@ def hash_bytes(data, start, length):
     return code ^ (code >> np.uint64(32))
 
 
-@compiled
+@inlined
 def find(slots, mask, code, is_it, key):
     """(number, its slot) of what has this hash and of which is_it(number, key) is true; (-1, the free slot where it
     belongs) when the table does not have it.
@@ -464,3 +494,31 @@ def value_end(data, position, end):
     while position < end and data[np.uint64(position)] != PROPERTY_SEPARATOR:
         position += 1
     return position
+
+
+@compiled
+def found_in_block(data, position, end, size, byte):
+    """Which of the first BLOCK bytes of data[position:end] are `byte`: the lowest bit for the first. `data` has `size`
+    bytes, `end` at most, of which others may be read too."""
+    if position >= end:
+        return np.uint64(0)
+    left = min(end - position, np.int64(BLOCK))
+    if size < BLOCK:
+        found = np.uint64(0)
+        for i in range(left):
+            found |= np.uint64(data[np.uint64(position + i)] == byte) << np.uint64(i)
+        return found
+    at = min(position, size - BLOCK)
+    touch(data, at, at + BLOCK - 1)
+    return equal_bytes(data, at, byte) >> np.uint64(position - at) & ALL >> np.uint64(BLOCK - left)
+
+
+@compiled
+def byte_end(data, position, end, size, byte):
+    """Where the first such byte from `position` on is, else `end`; as found_in_block()."""
+    while position < end:
+        found = found_in_block(data, position, end, size, byte)
+        if found:
+            return position + np.int64(trailing_zeros(found))
+        position += BLOCK
+    return end

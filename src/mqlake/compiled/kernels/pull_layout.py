@@ -35,7 +35,6 @@ from __future__ import annotations
     READY_MIN,
     READY_MAX,
     READY_FLOOR,
-    READY_KNOWN,
     TAKEN_PULLS,
     TAKEN_MESSAGES,
     TAKEN_BYTES,
@@ -48,20 +47,19 @@ from __future__ import annotations
     TAKEN_LAST_OFFSET,
     TAKEN_LAST_SIZE,
     TAKEN_TURN,
-) = range(41)
+) = range(40)
 """Of a plan: where its text begins; the lengths of the four pieces of a header around its three numbers, and which of
 these is what; the lengths of the five pieces of the answer's header around nextBeginOffset, minOffset, maxOffset and
 opaque; what its records say of themselves; how many bytes of them an answer has, beside the first, and how many of
 them at most; how many units it looks at for those, and how many tags its filter has (0: no filter; see TAGS_AT).
 
 Then what Python gives for a round without it: whether the plan is ready, its file (as of a pull), which messages of the
-queue it has units of, the queue's limits, the physical offset before which records are only on disk, perhaps, and the
-queue offset from which on dispatch wrote the units lately.
+queue it has units of, the queue's limits, and the physical offset before which records are only on disk, perhaps.
 
 Then what compiled code has done in the round: pulls, messages, bytes of records, ns, how many of the pulls were slow
 and their ns; of the last pull where the next one goes on, its commitOffset, who asked, its last record, and which in
 the round's order it was."""
-PLAN_SIZE = 41
+PLAN_SIZE = 40
 SLOW_NS = 1_000_000
 PLANS_MAX = 256
 """Plans that compiled code knows at once; with one more, all are forgotten and learnt again."""
@@ -90,13 +88,12 @@ turn."""
     LAST_SIZE,
     NEXT,
     IS_WHOLE,
-    IS_KNOWN,
-) = range(19)
+) = range(18)
 """Of a pull: its plan, its numbers, where its frame ends; where its mapped file lies in memory, how far it may be read,
 and its first offset in the log; where its units are, how many, and the limits of its queue. Then what was found:
 how many messages, their bytes, where the last one is, and which queue offset is next. IS_WHOLE: the units are all that
-it may look at. IS_KNOWN: dispatch wrote them lately, for records that it found whole."""
-PULL_SIZE = 19
+it may look at."""
+PULL_SIZE = 18
 PULLS_MAX = 16
 """Pulls that are answered in one step."""
 MESSAGES_MAX = 64
@@ -104,10 +101,11 @@ MESSAGES_MAX = 64
 TAGS_MAX = 16
 """Of a filter; one with more is Python's."""
 UNIT_SIZE = 20
-UNITS_AHEAD = 2048
-"""Units of its queue that are kept of each plan, for who reads on."""
+UNITS_AHEAD = 8192
+"""Units of its queue that are kept of each plan, for who reads on: a round ends where they do."""
 UNITS_LEFT_MIN = 768
-"""With fewer of them left a round begins with new ones, if the queue has more."""
+"""With fewer of them left, or fewer than twice those of the last round, a round begins with new ones, if the queue has
+more."""
 HEAD_SIZE_MAX = TEXT_SIZE + 8 + 4 * 20
 IOV_MAX = 1024
 """Stretches of memory that one sendmsg takes."""
@@ -135,4 +133,9 @@ ROUND_BYTES_MAX = 4 << 20
 UNITS_AT = PLANS_MAX * TEXT_SIZE
 HEADS_AT = UNITS_AT + PLANS_MAX * UNITS_AHEAD * UNIT_SIZE
 CHOSEN_AT = HEADS_AT + PULLS_MAX * HEAD_SIZE_MAX
-OCTETS_SIZE = CHOSEN_AT + MESSAGES_MAX * UNIT_SIZE
+GATHERED_AT = CHOSEN_AT + MESSAGES_MAX * UNIT_SIZE
+GATHERED_SIZE = 512 * 1024
+"""Room for the records of a step that lie in many short runs (shorter than RUN_SIZE_MIN on average), and are copied
+together: the system takes longer for each stretch of memory than for its bytes."""
+RUN_SIZE_MIN = 2048
+OCTETS_SIZE = GATHERED_AT + GATHERED_SIZE

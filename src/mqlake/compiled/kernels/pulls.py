@@ -4,8 +4,9 @@
     frames ──match_pulls──▶ plan and numbers of each ─▶ fast_pull: units, file and limits ──give_pulls──▶ sendmsg
                                            └─▶ what pull_lease gave before the round ─┘   head │ run │ run │ head │ …
 
-A plan (see fast_pull) is a header without its three numbers. Nothing is copied but units and heads: sendmsg gets the
-stretches of the mapped log in which the records lie. What does not fit into the socket is gathered by `take_rest`.
+A plan (see fast_pull) is a header without its three numbers. Nothing is copied but units, heads and short runs: sendmsg
+gets the stretches of the mapped log in which the records lie. What does not fit into the socket is gathered by
+`take_rest`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
+    CACHE_LINE,
     CLOCK_MONOTONIC,
     address,
     clock,
     copy,
     load32,
     load64,
+    prefetch,
     put,
     read_digits,
     same_bytes,
@@ -44,13 +47,14 @@ from mqlake.compiled.kernels.pull_layout import (
     FILE_BASE,
     FILE_END,
     FOUND,
+    GATHERED_AT,
+    GATHERED_SIZE,
     HEAD_SIZE_MAX,
     HEADER_0,
     HEADS_AT,
     HINT,
     IOV_AT,
     IOV_MAX,
-    IS_KNOWN,
     IS_READY,
     IS_WHOLE,
     KNOWN,
@@ -77,12 +81,12 @@ from mqlake.compiled.kernels.pull_layout import (
     READY_FILE_END,
     READY_FLOOR,
     READY_FROM,
-    READY_KNOWN,
     READY_MAX,
     READY_MIN,
     READY_TO,
     ROUND_AT,
     ROUND_BYTES_MAX,
+    RUN_SIZE_MIN,
     RUNS_AT,
     SIZE,
     SLOW_NS,
@@ -277,6 +281,16 @@ def choose(pull, plan, numbers, octets):
 
 
 @compiled
+def gather(octets, at, data, runs, run_count):
+    """Copies the runs of `data` one after the other. Each is fetched while the one before it is copied."""
+    for run in range(run_count):
+        if run + 1 < run_count:
+            for line in range(runs[run + 1, 0], runs[run + 1, 1], CACHE_LINE):
+                prefetch(data, line)
+        at = put(octets, at, data, runs[run, 0], runs[run, 1] - runs[run, 0])
+
+
+@compiled
 def give_pulls(count, fd, numbers, octets, no_offsets):
     """Answers the first of `count` pulls, as many as lead to their own whole records; (how many, bytes of the answers,
     how many of these the socket `fd` took: with -1 none, they are left for `take_rest`)."""
@@ -284,7 +298,7 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
     rows = numbers[:PULLS_AT].reshape((-1, PLAN_SIZE))
     runs = numbers[RUNS_AT:IOV_AT].reshape((MESSAGES_MAX, 2))
     iov = numbers[IOV_AT:MESSAGE_AT].reshape((IOV_MAX, 2))
-    done, parts, total = 0, 0, np.int64(0)
+    done, parts, total, gathered = 0, 0, np.int64(0), np.int64(0)
     while done < count and total < STEP_BYTES_MAX:
         pull = pulls[done]
         plan = rows[pull[PLAN]]
@@ -314,7 +328,6 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
             queue_offsets,
             plan[BYTES_MAX],
             False,
-            pull[IS_KNOWN] != 0,
             runs,
         )
         if found <= 0:
@@ -332,10 +345,17 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
         iov[parts, 1] = put_head(octets, head, plan, pull) - head
         total += iov[parts, 1] + size
         parts += 1
-        for run in range(run_count):
-            iov[parts, 0] = pull[FILE] + runs[run, 0]
-            iov[parts, 1] = runs[run, 1] - runs[run, 0]
+        if size < run_count * RUN_SIZE_MIN and size <= GATHERED_SIZE - gathered:
+            at = np.int64(GATHERED_AT) + gathered
+            gather(octets, at, mapped(pull[FILE], pull[FILE_END]), runs, run_count)
+            gathered += size
+            iov[parts, 0], iov[parts, 1] = np.int64(address(octets, at)), size
             parts += 1
+        else:
+            for run in range(run_count):
+                iov[parts, 0] = pull[FILE] + runs[run, 0]
+                iov[parts, 1] = runs[run, 1] - runs[run, 0]
+                parts += 1
         done += 1
     message = numbers[MESSAGE_AT:ROUND_AT]
     message[:] = 0
@@ -396,7 +416,6 @@ def prepare_pull(pull, plan, octets):
     pull[UNITS_START] = unit
     pull[UNITS] = min(end, plan[READY_TO]) - offset
     pull[IS_WHOLE] = is_whole
-    pull[IS_KNOWN] = offset >= plan[READY_KNOWN]
     pull[MIN_OFFSET] = plan[READY_MIN]
     pull[MAX_OFFSET] = plan[READY_MAX]
     return True

@@ -198,13 +198,13 @@ def fetch_ahead(data, fetched, end):
 def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record):
     """Fills the blocks with the records of buf[start:limit]; (records, topics, end, stop).
 
-    `slots` is zeroed, its length a power of two at least twice the records that fit; `topic_record[t]`
-    becomes the first record of topic t.
+    As many as `topic_record` has room for. `slots` is zeroed, its length a power of two at least twice that;
+    `topic_record[t]` becomes the first record of topic t.
     """
     data, slot_at, first_of = pointer(buf), pointer(slots), pointer(topic_record)
     topic_starts, topic_lengths = pointer(wide[layout.TOPIC_START]), pointer(narrow[layout.TOPIC_LENGTH])
     mask = np.uint64(len(slots) - 1)
-    capacity = wide.shape[1]
+    capacity = len(topic_record)
     n = 0
     topics = 0
     position = fetched = start

@@ -106,9 +106,10 @@ HALVES_MAX = 4096
     SIGNERS,
     SIGNER_SLOTS,
     ALLOWED,
-) = range(15)
-TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS, SIGNER_NAMES, SHAPES = range(15, 24)
-PARTS = 24
+    NEW_KEYS,
+) = range(16)
+TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS, SIGNER_NAMES, SHAPES, KEYS = range(16, 26)
+PARTS = 26
 """In `numbers`, then in the bytes:
 
 COLUMNS   the table above                              TEXT      unescaped fields of headers, back to back
@@ -128,8 +129,10 @@ ACCESS    of access control (see signatures):       SIGNER_NAMES  names of users
           whether requests are checked
 SIGNERS   users whose secrets are known              SHAPES    headers, see frames
 SIGNER_SLOTS  hash table of their numbers + 1
-ALLOWED   hash table of which signer may send to which
+ALLOWED   hash table of which signer may send to which KEYS      for messages that come without a UNIQ_KEY
           queue, from where
+NEW_KEYS  how many KEYS are left, and whether one was
+          wanted
 """
 
 CHECKED, STALE, SIGNERS_COUNT, NAMES_END, ALLOWED_COUNT, OLDEST, NEWEST, SIGNER_FOUND, RUNNING = range(9)
@@ -151,9 +154,15 @@ NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE, FULL, UNKNOWN_SIGNER, UNDECIDED = range(6)
 """Why parse_sends stopped. UNDECIDED: not known to be allowed to SIGNER_FOUND; REAL_QUEUE of the column after the last
 message says what."""
 
-HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET, HOLE_MSG_ID, HOLE_UNIQ_KEY = range(5)
+HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET = OPAQUE, QUEUE_ID, QUEUE_OFFSET
+HOLE_MSG_ID, HOLE_UNIQ_KEY = ROWS, ROWS + 1
+"""What belongs in a hole of an answer: a number of this row, or one of these texts."""
 
 UNIQ_KEY_LENGTH_MAX = 128
+NEW_KEY_SIZE = 32
+NEW_KEYS_MAX = 512
+"""KEYS: texts of this size, the last one of those that are left is the next."""
+KEYS_LEFT, KEYS_WANTED = range(2)
 HEAD_SIZE = 88
 """Bytes of a record before its body, between IPv4 hosts."""
 MSG_ID_HOST = 16

@@ -13,12 +13,15 @@ import numpy as np
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels import frames, signatures
+from mqlake.compiled.kernels.blocks import BLOCK, plain_length, put_blocks
 from mqlake.compiled.kernels.primitives import (
+    PROPERTY_SEPARATOR,
+    ZERO,
     borrowed,
     copy,
-    copy_text,
     find,
     hash_bytes,
+    keep_order,
     load16,
     load32,
     load64,
@@ -32,7 +35,6 @@ from mqlake.compiled.kernels.primitives import (
 )
 from mqlake.compiled.kernels.records import (
     ended_length,
-    finish_record,
     put_ended,
     read_item,
     terminate,
@@ -71,16 +73,19 @@ from mqlake.compiled.kernels.send_layout import (
     HEAD,
     HEAD_SIZE,
     HOLE_MSG_ID,
-    HOLE_OPAQUE,
-    HOLE_QUEUE_ID,
-    HOLE_QUEUE_OFFSET,
+    HOLE_UNIQ_KEY,
     HOLES,
+    KEYS,
+    KEYS_LEFT,
+    KEYS_WANTED,
     KIND,
     LAST_PLACE,
     MESSAGES,
     MSG_ID_HOST,
     NAMES,
     NEED_MORE,
+    NEW_KEY_SIZE,
+    NEW_KEYS,
     NEWEST,
     NEXT_OFFSET,
     OF_BODY_LENGTH,
@@ -195,12 +200,13 @@ HALF_NAMES = tuple(
     )
 )
 HALF_ID, HALF_REAL_TOPIC, HALF_REAL_QUEUE = HALF_NAMES
+UNIQ_KEY_IS = np.frombuffer(b"UNIQ_KEY\x01", np.uint8).copy()
 HALF_NAMES_LENGTH = sum(map(len, HALF_NAMES)) + 1
 """The properties that a half message has beyond those sent, without their values."""
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MAX = 2**63 - 1
 MAY_VARY = sum(1 << letter for letter in (A, B, C, E, G)) + sum(
-    1 << letter for letter in (frames.ACCESS_KEY, frames.SECURITY_TOKEN, frames.SIGNATURE)
+    1 << letter for letter in (frames.ACCESS_KEY, frames.ONS_CHANNEL, frames.SECURITY_TOKEN, frames.SIGNATURE)
 )
 """Of usual sends of one shape. Whatever else varies is checked each time."""
 KEPT_IS_USUAL, KEPT_SYS_FLAG, KEPT_FLAG, KEPT_TIMES, KEPT_QUEUE_ID, KEPT_TIME, KEPT_QUEUES = range(7)
@@ -311,14 +317,36 @@ def read_properties(text, start, length, refused, names, columns, n):
 
 
 @compiled
+def give_key(text, at, end, start, length, columns, n, left, keys):
+    """Copies properties of the message in column n that have no UNIQ_KEY to text[at:end] and gives them the next of
+    `keys`, as SendMessageProcessor does; where they end there, -1 when there is no key, or no room."""
+    left[KEYS_WANTED] = 1
+    if left[KEYS_LEFT] == 0 or end - at < length + len(UNIQ_KEY_IS) + NEW_KEY_SIZE + 2 + BLOCK:
+        return np.int64(-1)
+    left[KEYS_LEFT] -= 1
+    copy(text, at, text, start, length)
+    at += length
+    if length > 0 and text[np.uint64(at - 1)] != PROPERTY_SEPARATOR:
+        text[np.uint64(at)] = PROPERTY_SEPARATOR
+        at += 1
+    at = put(text, at, UNIQ_KEY_IS, 0, len(UNIQ_KEY_IS))
+    columns[UNIQ_KEY_START, n] = at
+    columns[UNIQ_KEY_LENGTH, n] = NEW_KEY_SIZE
+    at = put(text, at, keys, NEW_KEY_SIZE * left[KEYS_LEFT], NEW_KEY_SIZE)
+    text[np.uint64(at)] = PROPERTY_SEPARATOR
+    return np.int64(at + 1)
+
+
+@compiled
 def is_key(text, start, length):
     """True if it may go into an answer as it is."""
     if length > UNIQ_KEY_LENGTH_MAX:
         return False
-    for i in range(start, start + length):
-        code = text[np.uint64(i)]
-        if code < 0x20 or code > 0x7E or code == frames.QUOTE or code == frames.BACKSLASH:
+    done = np.int64(0)
+    while done < length:  # after a header's text there is room for a block
+        if plain_length(text, start + done) < min(length - done, BLOCK):
             return False
+        done += BLOCK
     return True
 
 
@@ -332,9 +360,14 @@ def number(text, fields, letter, low, high):
 
 @compiled
 def is_truth(text, fields, letter):
-    """True if the field is absent, or one of the two words."""
+    """True if the field is absent, one of the two words, or 0, which C++ clients write for false."""
     start, length = fields[letter, 0], fields[letter, 1]
-    return length < 0 or frames.equals(text, start, length, FALSE) or frames.equals(text, start, length, TRUE)
+    return (
+        length < 0
+        or frames.equals(text, start, length, FALSE)
+        or frames.equals(text, start, length, TRUE)
+        or (length == 1 and frames.byte(text, start) == ZERO)
+    )
 
 
 @compiled
@@ -542,6 +575,7 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
     signer_names = pointer(part(numbers, octets, SIGNER_NAMES))
     signer = np.int64(0)
     extra_length = len(part(numbers, octets, EXTRA))
+    keys_left, keys = part(numbers, numbers, NEW_KEYS), pointer(part(numbers, octets, KEYS))
     position = np.int64(start)
     n, at, places, transactional = so_far
     while n < SENDS_MAX:
@@ -597,8 +631,16 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
                     return position, np.int64(SLOW_PATH), so_far
                 if not read_properties(
                     text, shared_start, own_length, refused_halves if is_half else refused, names, columns, n
-                ) or (columns[UNIQ_KEY_LENGTH, n] == 0 and not is_batch):
+                ) or (columns[UNIQ_KEY_LENGTH, n] == 0 and is_half):
                     return position, np.int64(SLOW_PATH), so_far
+                if columns[UNIQ_KEY_LENGTH, n] == 0 and not is_batch:
+                    given, given_to = text_end, len(text_part)
+                    text_end = give_key(
+                        text, given, given_to, shared_start, own_length, columns, n, keys_left, keys
+                    )
+                    if text_end < 0:
+                        return position, np.int64(SLOW_PATH), so_far
+                    shared_start, own_length = given, text_end - given
                 if not is_half and not is_batch:
                     keep(head, columns, n)
             if queue < 0:
@@ -676,72 +718,114 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
 
 
 @compiled
-def fill_hole(out, at, hole, columns, n, text):
-    if hole == HOLE_OPAQUE:
-        return frames.write_number(out, at, columns[OPAQUE, n])
-    if hole == HOLE_QUEUE_ID:
-        return frames.write_number(out, at, columns[QUEUE_ID, n])
-    if hole == HOLE_QUEUE_OFFSET:
-        return frames.write_number(out, at, columns[QUEUE_OFFSET, n])
-    if hole == HOLE_MSG_ID:
-        host = at - MSG_ID_HOST
-        at = frames.write_hex(out, at, columns[PHYSICAL_OFFSET, n])
-        for i in range(n + 1, n + columns[MESSAGES, n]):
-            out[np.uint64(at)] = np.uint8(frames.COMMA)
-            at = put(out, at + 1, out, host, MSG_ID_HOST)
-            at = frames.write_hex(out, at, columns[PHYSICAL_OFFSET, i])
-        return at
-    if columns[UNIQ_KEY_LENGTH, n] == 0:
+def put_ids(out, at, cells, n):
+    """Ends the first id of the messages of the send in column n, of which the host is there, and writes the others."""
+    host = at - MSG_ID_HOST
+    at = frames.write_hex(out, at, cells[PHYSICAL_OFFSET * SENDS_MAX + n])
+    for i in range(n + 1, n + cells[MESSAGES * SENDS_MAX + n]):
+        out[np.uint64(at)] = np.uint8(frames.COMMA)
+        at = put(out, at + 1, out, host, MSG_ID_HOST)
+        at = frames.write_hex(out, at, cells[PHYSICAL_OFFSET * SENDS_MAX + i])
+    return at
+
+
+@compiled
+def put_key(out, at, cells, n, text):
+    length = cells[UNIQ_KEY_LENGTH * SENDS_MAX + n]
+    if length == 0:
         return at
     at = put(out, at, TRANSACTION_ID, 0, len(TRANSACTION_ID))
-    at = put(out, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
+    at = put_blocks(out, at, text, cells[UNIQ_KEY_START * SENDS_MAX + n], length)
     out[np.uint64(at)] = np.uint8(frames.QUOTE)
     return at + 1
 
 
 @compiled
-def write_answer(out, at, answer, holes, columns, n, text):
-    """Writes the answer to the send in column n; its end. `holes[i]` is (where in `answer`, what goes there)."""
-    parts = pointer(answer)
-    start, taken = at, np.int64(0)
-    for i in range(len(holes)):
-        length = holes[i, 0] - taken
-        copy_text(out, at, parts, taken, length, len(answer))
-        at += length
-        at = fill_hole(out, at, holes[i, 1], columns, n, text)
-        taken = holes[i, 0]
-    at = put(out, at, parts, taken, len(answer) - taken)
+def write_answer(out, at, parts, taken, end, holes, count, cells, n, text):
+    """Writes the answer to the send in column n; its end. It is parts[taken:end] with `count` holes: where, counted
+    from its beginning, and what goes there."""
+    start, first = at, taken
+    for i in range(count):
+        stop, hole = first + holes[2 * i], holes[2 * i + 1]
+        at = put_blocks(out, at, parts, taken, stop - taken)
+        if hole == HOLE_MSG_ID:
+            at = put_ids(out, at, cells, n)
+        elif hole == HOLE_UNIQ_KEY:
+            at = put_key(out, at, cells, n, text)
+        else:
+            at = frames.write_number(out, at, cells[hole * SENDS_MAX + n])
+        taken = stop
+    at = put_blocks(out, at, parts, taken, end - taken)
     frames.finish_frame(out, start, at, frames.JSON)
     return at
 
 
 @compiled
-def write_answers(columns, count, text, numbers, octets):
+def write_answers(count, text, numbers, octets):
     """Writes the answers to the sends of the first `count` messages that want one; bytes."""
-    out = pointer(part(numbers, octets, ANSWERS))
-    answer, holes = part(numbers, octets, ANSWER), table(numbers, HOLES, -1, 2)
-    end_answer, end_holes = part(numbers, octets, END_ANSWER), table(numbers, END_HOLES, -1, 2)
+    out, parts = pointer(part(numbers, octets, ANSWERS)), pointer(octets)
+    cells = pointer(part(numbers, numbers, COLUMNS))
+    answer, end_answer = numbers[2 * ANSWER], numbers[2 * END_ANSWER]
+    answer_end, end_answer_end = numbers[2 * ANSWER + 1], numbers[2 * END_ANSWER + 1]
+    holes, end_holes = part(numbers, numbers, HOLES), part(numbers, numbers, END_HOLES)
     at = np.int64(0)
     n = np.int64(0)
     while n < count:
-        if columns[ONEWAY, n] == 0:
-            if columns[KIND, n] == COMMIT:
-                at = write_answer(out, at, end_answer, end_holes, columns, n, text)
-            else:
-                at = write_answer(out, at, answer, holes, columns, n, text)
-        columns[ANSWER_END, n] = at
-        n += columns[MESSAGES, n]
+        if cells[ONEWAY * SENDS_MAX + n] != 0:
+            pass
+        elif cells[KIND * SENDS_MAX + n] == COMMIT:
+            at = write_answer(
+                out,
+                at,
+                parts,
+                end_answer,
+                end_answer_end,
+                pointer(end_holes),
+                len(end_holes) // 2,
+                cells,
+                n,
+                text,
+            )
+        else:
+            at = write_answer(
+                out, at, parts, answer, answer_end, pointer(holes), len(holes) // 2, cells, n, text
+            )
+        cells[ANSWER_END * SENDS_MAX + n] = at
+        n += cells[MESSAGES * SENDS_MAX + n]
     return at
 
 
 @compiled
 def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers, octets):
+    """As `write_sends` and `size_records`."""
+    done, size, answers_size = write_sends(
+        out, position, base_offset, buf, count, store_timestamp, numbers, octets
+    )
+    size_records(out, position, done, numbers)
+    return done, size, answers_size
+
+
+@compiled
+def size_records(out, position, count, numbers):
+    """Writes the TOTALSIZE of the records at out[position:] that `write_sends` has made of `count` messages, but for
+    the first one's: who writes that makes all of them visible."""
+    columns, log = table(numbers, COLUMNS, ROWS, SENDS_MAX), pointer(borrowed(out))
+    keep_order()
+    at = np.int64(position)
+    for n in range(1, count):
+        at += columns[SIZE, n - 1]
+        store32(log, at, columns[SIZE, n])
+
+
+@compiled
+def write_sends(out, position, base_offset, buf, count, store_timestamp, numbers, octets):
     """Writes records of the first `count` messages to out[position:], as many whole sends as fit, and the answers to
     those that want one; (how many messages, bytes of the records, bytes of the answers). A commit whose half message is
     not in `out` before them is where it stops, too.
 
     Of each queue touched NEXT_OFFSET is its next queue offset, counted up here like its QUEUE_MESSAGES, QUEUE_BYTES and
-    QUEUE_PUTS. The first record's TOTALSIZE is left as it is: who writes it makes all of them visible.
+    QUEUE_PUTS. The records lack their TOTALSIZE: a process that is killed before they have it leaves none that seems to
+    be whole, whatever another thread has written after them.
     """
     out, buf, numbers, octets = borrowed(out), borrowed(buf), borrowed(numbers), borrowed(octets)
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
@@ -807,7 +891,6 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
             columns[PHYSICAL_OFFSET, n] = base_offset + position
             if kind == HALF:
                 put_half(log, at, text, topics, columns, n, queues, halves)
-            finish_record(log, position, position == start, size)
             columns[NEXT_OFFSET, place] += 1
             position += size
         columns[QUEUE_MESSAGES, place] += following - first
@@ -816,7 +899,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
         first = following
     if first > 0:
         terminate(log, position)
-    return first, position - start, write_answers(columns, first, text, numbers, octets)
+    return first, position - start, write_answers(first, text, numbers, octets)
 
 
 @compiled
@@ -844,8 +927,11 @@ def put_half(log, at, text, topics, columns, n, queues, halves):
     at = put(log, at, HALF_REAL_TOPIC, 0, len(HALF_REAL_TOPIC))
     at = put(log, at, topics, queues[queue, 1], queues[queue, 2])
     at = put(log, at, HALF_REAL_QUEUE, 0, len(HALF_REAL_QUEUE))
-    at = frames.write_number(log, at, columns[QUEUE_ID, n])
-    log[np.uint64(at)] = 2
+    rest, last = columns[QUEUE_ID, n], at + digits_of(columns[QUEUE_ID, n])
+    for i in range(last - 1, at - 1, -1):  # write_number would write on
+        log[np.uint64(i)] = np.uint8(ZERO + rest % 10)
+        rest //= 10
+    log[np.uint64(last)] = PROPERTY_SEPARATOR
     half = columns[QUEUE_OFFSET, n] & (len(halves) - 1)
     halves[half, OF_PHYSICAL_OFFSET] = columns[PHYSICAL_OFFSET, n]
     halves[half, OF_QUEUE_OFFSET] = columns[QUEUE_OFFSET, n]

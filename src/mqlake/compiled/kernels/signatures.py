@@ -39,6 +39,8 @@ from mqlake.compiled.kernels.send_layout import (
 BLOCK = 64
 STATE = 5
 SIGNATURE_LENGTH = 28
+SIGNING = frames.SIGNATURE - frames.ACCESS_KEY
+"""Fields that sign a request and are signed themselves."""
 NEW_ROOM = 256
 """Bytes that a check needs after the values."""
 START = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0)
@@ -210,11 +212,11 @@ def put_fields(text, end, head, fields):
     start = stop = np.int64(
         0
     )  # of values that stand in `text` as they are signed: clients send most of them so
-    for i in range(2 + (len(LONG_ORDER) if is_long else frames.SHORT_LETTERS)):
-        if i < 2:
+    for i in range(SIGNING + (len(LONG_ORDER) if is_long else frames.SHORT_LETTERS)):
+        if i < SIGNING:
             letter = np.int64(frames.ACCESS_KEY + i)
         else:
-            letter = LONG_ORDER[i - 2] if is_long else np.int64(i - 2)
+            letter = LONG_ORDER[i - SIGNING] if is_long else np.int64(i - SIGNING)
         length = fields[letter, 1]
         if length > 0:
             if fields[letter, 0] != stop:

@@ -18,7 +18,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from mqlake.compiled.cache import compiled
+from mqlake.compiled.cache import compiled, compiled_for_c
 from mqlake.compiled.kernels.primitives import (
     CLOCK_REALTIME,
     NAME_VALUE_SEPARATOR,
@@ -405,7 +405,7 @@ def count_put(s, topic, count, size, began):
     s[HISTOGRAM + min(took, HISTOGRAM_SIZE - 1)] += 1
 
 
-@compiled
+@compiled_for_c
 def put_one(self, message):
     """A new PutMessageResult, or None. `self` is an int: the address of the words."""
     s = words(_to_number(self))

@@ -9,6 +9,7 @@ from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
     CACHE_LINE,
     copy,
+    load16,
     load32,
     load64,
     pointer,
@@ -16,7 +17,7 @@ from mqlake.compiled.kernels.primitives import (
     put,
     same_bytes,
 )
-from mqlake.compiled.kernels.records import check
+from mqlake.compiled.kernels.records import BORN_V6, STORE_V6, check
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.record import (
@@ -26,7 +27,11 @@ from mqlake.formats.record import (
     QUEUE_ID_POSITION,
     QUEUE_OFFSET_POSITION,
     RECORD_SIZE_MIN,
+    SYS_FLAG_POSITION,
 )
+
+TAIL_MIN = 3
+"""Bytes of a record after its body, at least: the lengths of topic and properties."""
 
 
 @compiled
@@ -52,7 +57,6 @@ def follow_units(
         queue_offsets,
         bytes_max,
         check_crc,
-        False,
         runs,
     )
 
@@ -78,13 +82,36 @@ def begins(data, position, size, base_offset, queue_id, queue_offset):
 
 
 @compiled
-def is_whole(data, position, end, base_offset, topic, topic_at, own_topic_length, check_crc):
-    """True if the record that begins there is whole, and of this topic."""
-    kind, _, _, topic_start, topic_length, _ = check(data, position, end, base_offset, check_crc, False)
+def body_end(data, position, size):
+    """Where the body ends of a record that `begins` there, if what follows it may fit into the record; else -1."""
+    sys_flag, end = load32(data, position + SYS_FLAG_POSITION), position + size
+    body_start = position + layout.BODY_START_V4
+    if sys_flag & BORN_V6:
+        body_start += layout.IPV6_EXTRA
+    if sys_flag & STORE_V6:
+        body_start += layout.IPV6_EXTRA
+    if body_start > end - TAIL_MIN:
+        return np.int64(-1)
+    body_length = np.int64(load32(data, body_start - 4))
+    return body_start + body_length if 0 <= body_length <= end - TAIL_MIN - body_start else np.int64(-1)
+
+
+@compiled
+def ends(data, position, size, at, topic, topic_at, own_topic_length):
+    """True if the record, whose body ends `at`, has this topic, and then properties to its end."""
+    end = position + size
+    if load32(data, position + 4) == MESSAGE_MAGIC_CODE:
+        topic_length = np.int64(np.int8(data[np.uint64(at)]))
+        at += 1
+    else:
+        topic_length = np.int64(load16(data, at))
+        at += 2
+    properties_at = at + topic_length
     return (
-        kind == layout.MESSAGE
-        and topic_length == own_topic_length
-        and same_bytes(data, topic_start, topic, topic_at, topic_length)
+        topic_length == own_topic_length
+        and properties_at <= end - 2
+        and load16(data, properties_at) == end - 2 - properties_at
+        and same_bytes(data, at, topic, topic_at, topic_length)
     )
 
 
@@ -104,13 +131,11 @@ def follow(
     queue_offsets,
     bytes_max,
     check_crc,
-    is_known,
     runs,
 ):
     """(how many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
     case; the bytes of those; the runs that they lie in). -1 units when one of them leads to anything but its own record
     in data[:end], and that a whole one. Messages have `queue_offsets`, or, without those, `queue_offset` and following.
-    `is_known`: each was written for its record, once that was found whole; the beginning of a record is looked at then.
     """
     total, count = np.int64(0), np.int64(0)
     run, run_end = np.int64(-1), np.int64(-1)
@@ -121,21 +146,22 @@ def follow(
             break
         if size < RECORD_SIZE_MIN or position < 0 or position > end - size:
             return nowhere
-        # a check reads the first two cache lines of a record and its end, of all records at the same time
+        # a check reads where a record begins, where its body does and its end, of all records at the same time
         prefetch(data, position)
-        if not is_known:
-            prefetch(data, position + CACHE_LINE)
-            prefetch(data, position + size - CACHE_LINE)
+        prefetch(data, position + layout.BODY_START_V4 - 1)
+        prefetch(data, position + size - CACHE_LINE)
         total += size
         count += 1
     for n in range(count):
         position, size = place(units, units_at, n, base_offset)
         own_offset = queue_offsets[n] if len(queue_offsets) > 0 else queue_offset + n
         # else a stale unit, of a record that was cut off and written over
-        if not begins(data, position, size, base_offset, queue_id, own_offset) or not (
-            is_known
-            or is_whole(data, position, end, base_offset, topic, topic_at, own_topic_length, check_crc)
-        ):
+        if not begins(data, position, size, base_offset, queue_id, own_offset):
+            return nowhere
+        at = body_end(data, position, size)
+        if at < 0 or not ends(data, position, size, at, topic, topic_at, own_topic_length):
+            return nowhere
+        if check_crc and check(data, position, end, base_offset, True, False)[0] != layout.MESSAGE:
             return nowhere
         if position != run_end:
             run += 1

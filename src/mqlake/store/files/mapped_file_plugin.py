@@ -11,8 +11,6 @@ each start has the class write, flush, reopen and delete a few small files, and 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 
 from mqlake.base.plugins import load_plugin
 from mqlake.errors import ConfigError
@@ -41,6 +39,9 @@ def try_mapped_file(mapped_file_type: type[MappedFile], directory: str) -> None:
     """
     if mapped_file_type is MappedFile:
         return
+    import shutil
+    import tempfile
+
     place = tempfile.mkdtemp(prefix="mapped-file-trial-", dir=directory)
     try:
         for buffered, without_mmap in ((False, False), (False, True), (True, False)):

@@ -276,14 +276,25 @@ _methods: list[_MethodDef] = []
 """They live as long as the process, like machine code."""
 
 
-def _builtin(kernels: ModuleType, address: int, alive: object) -> Put:
-    """put_one with `address` for its self; `alive` lives as long as the function."""
+def compile_put() -> None:
+    """Has put_one compiled, or loaded from disk."""
+    kernels = load("mqlake.compiled.kernels.single")
+    if kernels is not None:
+        _compiled_put(kernels)
+
+
+def _compiled_put(kernels: ModuleType) -> Any:
     from numba import types
 
     compiled: Any = kernels.put_one
     signature = types.int64, types.int64
     compiled.compile(signature)
-    made = compiled.overloads[signature]
+    return compiled.overloads[signature]
+
+
+def _builtin(kernels: ModuleType, address: int, alive: object) -> Put:
+    """put_one with `address` for its self; `alive` lives as long as the function."""
+    made = _compiled_put(kernels)
     pointer = made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name)
     method = _MethodDef(b"put_one", pointer, _METH_O, None)
     _methods.append(method)

@@ -51,7 +51,7 @@ class ConsumeQueue(UnitQueue):
     While it `stops_at_gaps` no unit is written after one: a crash must not leave pre-blanks that the log could fill.
     """
 
-    __slots__ = ("_ahead", "_known", "_read_to", "ext", "stops_at_gaps")
+    __slots__ = ("_ahead", "_read_to", "ext", "stops_at_gaps")
 
     dtype = CQ_DTYPE
     unit = UNIT
@@ -73,8 +73,6 @@ class ConsumeQueue(UnitQueue):
         # units read ahead for who reads on: the files as they were, the first one's position, and the units
         self._ahead: tuple[list[PooledFile], int, bytes] = ([], 0, b"")
         self._read_to = -1
-        # the files as they were when the first unit was put that `known_from` counts, and which one that was
-        self._known: tuple[list[PooledFile] | None, int] = (None, 0)
 
     @staticmethod
     def valid(units: Units) -> npt.NDArray[np.bool_]:
@@ -113,7 +111,7 @@ class ConsumeQueue(UnitQueue):
                 found = np.flatnonzero((addresses >= decorate(start)) & (addresses < decorate(end)))
                 if len(found):
                     logger.warning(
-                        "%r: the file of its extension that begins at byte %d is gone", self, start
+                        "%s: the file of its extension that begins at byte %d is gone", self, start
                     )
                     self._note_gap(file.file_from_offset // CQ_STORE_UNIT_SIZE + int(found[0]))
 
@@ -158,7 +156,7 @@ class ConsumeQueue(UnitQueue):
         """A newer message that is the queue's first: the topic was deleted and created again."""
         if not self.is_empty:
             logger.warning(
-                "%r starts over: its %d units belong to an earlier topic of that name",
+                "%s starts over: its %d units belong to an earlier topic of that name",
                 self,
                 self.max_offset_in_queue,
             )
@@ -170,12 +168,7 @@ class ConsumeQueue(UnitQueue):
             offset, data = self._place(offset, data)
             if not len(data):
                 return
-        files, known_from = self._known
-        if files is not self.files.files:
-            known_from = offset // CQ_STORE_UNIT_SIZE
         self.files.write(offset, data)
-        if files is not self.files.files:  # it may have made a file
-            self._known = self.files.files, known_from
         self.max_physic_offset = max_physic_offset
 
     def _place(self, offset: int, data: Buffer) -> tuple[int, Buffer]:
@@ -194,10 +187,10 @@ class ConsumeQueue(UnitQueue):
             if offset > 0:
                 self._note_gap(0)
         elif offset < end:
-            logger.warning("%r: units from %d on are dispatched again", self, offset // CQ_STORE_UNIT_SIZE)
+            logger.warning("%s: units from %d on are dispatched again", self, offset // CQ_STORE_UNIT_SIZE)
             return end, data[end - offset :]
         else:
-            logger.warning("%r: the units from %d on are missing", self, self.max_offset_in_queue)
+            logger.warning("%s: the units from %d on are missing", self, self.max_offset_in_queue)
             self._note_gap(end // CQ_STORE_UNIT_SIZE)
             start = end
             if end < file_start:
@@ -215,13 +208,6 @@ class ConsumeQueue(UnitQueue):
     def max_offset_in_queue(self) -> int:
         """One past the newest message's offset."""
         return self.files.max_offset // CQ_STORE_UNIT_SIZE
-
-    @property
-    def known_from(self) -> int:
-        """The message from which on units were put since the queue was opened, or last cut: by dispatch, which has read
-        each of the records that they lead to. Older ones may be stale."""
-        files, queue_offset = self._known
-        return queue_offset if files is self.files.files else self.max_offset_in_queue
 
     def get(self, queue_offset: int) -> CqUnit | None:
         """The unit of message `queue_offset`; None when it is outside the queue. Its tags code is the
@@ -357,7 +343,7 @@ class ConsumeQueue(UnitQueue):
                 continue
             store_time = store_time_of(unit[0], unit[1])
             if store_time < 0:
-                logger.warning("%r: no store time for the record at %d", self, unit[0])
+                logger.warning("%s: no store time for the record at %d", self, unit[0])
                 return 0
             if store_time == timestamp:
                 step, limit = (-1, floor) if lower else (1, last)

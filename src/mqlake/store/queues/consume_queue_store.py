@@ -17,7 +17,6 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.base.progress import Progress
 from mqlake.errors import StoreError
@@ -56,9 +55,8 @@ class PreparedUnits(NamedTuple):
 
     units: Units
     store_time: I64Array
-    queue_offset: I64Array
-    base: I64Array
-    number: npt.NDArray[np.int16]
+    inner: I64Array | None
+    """Three rows, when not each record is one message at its own place: queue offset, base, and number."""
     runs: list[list[int]]
     topics: list[bytes]
     last_timestamp: int
@@ -274,12 +272,13 @@ class ConsumeQueueStore:
     def prepare(scan: Scan, columns: DispatchColumns) -> PreparedUnits:
         """The units of a scan that is not empty, queue by queue."""
         found, record, runs = units_by_queue(scan, columns, hidden=TRANSACTION_UNDECIDED)
+        inner = None
+        if not all(run[5] for run in runs) or (columns.inner_base != scan.queue_offset).any():
+            inner = np.array((scan.queue_offset, columns.inner_base, columns.inner_num), np.int64)[:, record]
         return PreparedUnits(
             found.view(CQ_DTYPE),
             scan.store_timestamp.take(record),
-            scan.queue_offset.take(record),
-            columns.inner_base.take(record),
-            columns.inner_num.take(record),
+            inner,
             runs,
             scan.topics,
             int(scan.store_timestamp[-1]),
@@ -299,13 +298,16 @@ class ConsumeQueueStore:
             return
         units, store_time = prepared.units[start:end], prepared.store_time[start:end]
         if isinstance(queue, BatchConsumeQueue):
-            queue.put_units(
-                _batch_units(units, store_time, prepared.base[start:end], prepared.number[start:end])
-            )
-        elif without_batches:
+            if prepared.inner is None:
+                base = first_queue_offset + np.arange(end - start)
+                number = np.ones(end - start, np.int64)
+            else:
+                _, base, number = prepared.inner[:, start:end]
+            queue.put_units(_batch_units(units, store_time, base, number))
+        elif without_batches or prepared.inner is None:
             queue.put_units(first_queue_offset, units, store_time)
         else:  # inner batches in a queue that cannot count them: one unit each, at its own place
-            for one, queue_offset in enumerate(prepared.queue_offset[start:end].tolist()):
+            for one, queue_offset in enumerate(prepared.inner[0, start:end].tolist()):
                 queue.put_units(queue_offset, units[one : one + 1], store_time[one : one + 1])
         self._dirty.add(queue)
 
@@ -361,7 +363,7 @@ class ConsumeQueueStore:
                 following = self.queue_offsets.get((queue.topic, queue.queue_id))
                 waiting = following is not None and following > queue.max_offset_in_queue
                 if expired and not waiting and not is_system_topic(queue.topic):
-                    logger.info("%r: nothing of it is in the commit log any more, deleted", queue)
+                    logger.info("%s: nothing of it is in the commit log any more, deleted", queue)
                     self._remove(queue)
                     deleted += 1
         return deleted
@@ -420,7 +422,7 @@ class ConsumeQueueStore:
         return sum(queue.files.total_size for queue in self)
 
 
-def _batch_units(units: Units, store_time: I64Array, base: I64Array, number: npt.NDArray[np.int16]) -> Units:
+def _batch_units(units: Units, store_time: I64Array, base: I64Array, number: I64Array) -> Units:
     """Units of a batch consume queue; records with impossible counts get none."""
     result = np.zeros(len(units), BCQ_DTYPE)
     for name in ("offset", "size", "tags_code"):

@@ -162,7 +162,7 @@ class DoubtfulEnds:
                 queue.drop_last()
             if places or queue.ends_in_damage:
                 logger.warning(
-                    "%r: the unit at %d cannot be right: it is rebuilt", queue, queue.max_offset_in_queue
+                    "%s: the unit at %d cannot be right: it is rebuilt", queue, queue.max_offset_in_queue
                 )
                 self._dropped.append((queue, end, places))
                 before = max(0, queue.max_physic_offset)

@@ -72,6 +72,9 @@ class UnitQueue(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic!r}, {self.queue_id})"
 
+    def __str__(self) -> str:
+        return f"topic {self.topic}, queue {self.queue_id}"
+
     @staticmethod
     @abstractmethod
     def valid(units: Units) -> npt.NDArray[np.bool_]:
@@ -149,7 +152,7 @@ class UnitQueue(ABC):
         """Notes the gap that a file leaves which is gone from between two others."""
         for start, end in self.files.missing():
             if self._is_lost(start // self.unit_size, end // self.unit_size):
-                logger.warning("%r: the file that begins at byte %d is gone", self, start)
+                logger.warning("%s: the file that begins at byte %d is gone", self, start)
                 self._note_gap(start // self.unit_size)
 
     def _is_lost(self, first: int, end: int) -> bool:
@@ -288,7 +291,7 @@ class UnitQueue(ABC):
             before = self._unit(number - 1)
             if before is not None and before[0] + before[1] > physical_offset:
                 number -= 1
-        logger.info("%r: cut to %d units, the log ends at %d", self, number, physical_offset)
+        logger.info("%s: cut to %d units, the log ends at %d", self, number, physical_offset)
         self._set_end(number * self.unit_size, erase=True)
         if self.is_empty:
             self.files.destroy()
