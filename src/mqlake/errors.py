@@ -51,7 +51,6 @@ The command line prints `str(error)` and ends with `exit_code`; a library caller
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -69,6 +68,8 @@ class ConfigError(MqlakeError):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like another, None when none does."""
+    import difflib
+
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     return lowered[near[0]] if near else None

@@ -99,6 +99,7 @@ def test_the_rules_of_rocketmq_s_example(tmp_path: Path) -> None:
     [
         ("accounts:", "accounts: {", 6, "expected"),
         ("  - accessKey: RocketMQ", "  - accessKey: short", 6, "7 characters"),
+        ("secretKey: 12345678", "secretKey: 12345", 6, "7 characters"),
         ("topicB=PUB|SUB", "topicB", 14, "NAME=PUB"),
         ("admin: false", "admin: perhaps", 9, "true or false"),
         ("- 192.168.0.*", "- 192.168.0", 3, "not an address pattern"),
@@ -155,6 +156,19 @@ def test_changes_are_read_and_broken_ones_are_not(tmp_path: Path) -> None:
     assert after(EXAMPLE.replace("topicA=DENY", "topicA=PUB")) == ""
     assert after("accounts: [") == ""
     assert after(EXAMPLE) == "No permission for topic:topicA"
+
+
+def test_keys_of_seven_characters_are_long_enough(tmp_path: Path) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text("accounts:\n- {accessKey: seven-7, secretKey: '1234567'}\n")
+    assert list(read_file(str(path)).accounts) == ["seven-7"]
+
+
+def test_a_change_counts_at_once(tmp_path: Path) -> None:
+    access = made(tmp_path)
+    added = "  - {accessKey: another, secretKey: another-secret}\n"
+    access.change(lambda directory: Path(directory, "plain_acl.yml").write_text(EXAMPLE + added) and None)
+    assert said(access, 310, "another", secret="another-secret", b="T") == "No default permission for topic:T"
 
 
 def test_accounts_become_users_and_acls(tmp_path: Path) -> None:

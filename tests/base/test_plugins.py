@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import importlib.metadata
+import math
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
@@ -50,3 +56,54 @@ def test_one_that_cannot_be_loaded_is_named_with_the_cause(
     for load in (lambda: load_plugins(GROUP), lambda: load_plugin(GROUP, "hook")):
         with pytest.raises(ConfigError, match=rf"hook \(acme:hook of acme 1.2\) of {GROUP} .*{cause}"):
             load()
+
+
+def test_the_packages_of_a_finder_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None: ...
+
+        def find_distributions(self, context: object) -> list[Distribution]:
+            return [Offering()]
+
+    class Offering(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            return {"entry_points.txt": f"[{GROUP}]\nroot = math:tau\n", "METADATA": "Name: x\n"}.get(
+                filename
+            )
+
+        def locate_file(self, path: object) -> Path:
+            raise NotImplementedError
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    assert [plugin.value for plugin in load_plugins(GROUP)] == [math.tau]
+
+
+def test_a_package_in_an_archive_has_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "acme.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("acme.py", "x = 7")
+        file.writestr("acme-1.2.dist-info/METADATA", "Name: acme\nVersion: 1.2\n")
+        file.writestr("acme-1.2.dist-info/entry_points.txt", f"[{GROUP}]\nx = acme:x\n")
+    monkeypatch.syspath_prepend(archive)
+    monkeypatch.delitem(sys.modules, "acme", raising=False)
+    assert [plugin.value for plugin in load_plugins(GROUP)] == [7]
+
+
+def test_metadata_that_cannot_be_read_is_left_to_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme-1.2.dist-info" / "entry_points.txt").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    asked: list[str] = []
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: asked.append(group) or [])
+    assert load_plugins(GROUP) == []
+    assert asked == [GROUP]
+
+
+def test_a_process_without_plugins_does_not_load_what_finds_them() -> None:
+    program = (
+        "import sys; from mqlake.base.plugins import load_plugins; "
+        "print(load_plugins('mqlake.none'), 'importlib.metadata' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] False\n"

@@ -56,6 +56,13 @@ def test_values_are_of_their_type_after_construction():
     }
 
 
+def test_what_is_said_of_keys_is_the_callers_own():
+    settings_of(Kettle).clear()
+    attributes_of(Kettle).clear()
+    assert Kettle().replaced({"lid": "false"}).to_mapping()["lid"] is False
+    assert list(settings_of(Kettle)) == list(attributes_of(Kettle)) != []
+
+
 def test_keys_of_others_are_passed_over():
     assert Kettle().replaced({"lid": "false", "listenPort": "1"}) == Kettle(lid=False)
 

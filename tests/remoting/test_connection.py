@@ -407,6 +407,39 @@ def test_a_lost_connection_fails_what_waits_and_is_made_again(run):
             with pytest.raises(RemotingConnectError, match="lost before the answer"):
                 await waiting
             assert (await client.call(service.address, request(ECHO, b"again"))).body == b"again"
+            waiting = asyncio.ensure_future(client.invoke(service.address, request(SLOW)))
+            await until_async(lambda: any(each._in_flight for each in service.server.connections))
+            for connection in list(service.server.connections):
+                connection.abort()
+            with pytest.raises(RemotingConnectError, match=r"lost before the answer(: [^;]*)?$"):
+                await waiting  # the port was right
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (b"", r"lost before the answer.*; nothing has ever come from there: is it the port of a broker"),
+        (
+            b"HTTP/1.1 400 Bad Request",
+            r"none of RocketMQ's commands \(a frame of [0-9]+ bytes.*is the port right",
+        ),
+    ],
+    ids=["hangs up", "answers"],
+)
+def test_a_port_of_something_else(run, answer: bytes, hint: str):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answer)
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server, RemotingClient() as client:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(RemotingConnectError, match=hint):
+                await client.invoke(f"127.0.0.1:{port}", request(ECHO))
 
     run(main())
 

@@ -6,10 +6,14 @@ audit = "my_package.hooks:AuditHook"
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class Plugin(NamedTuple):
@@ -21,11 +25,17 @@ class Plugin(NamedTuple):
 
 def load_plugins(group: str) -> list[Plugin]:
     """All plug-ins of `group`, in the order of their names. ConfigError if one fails to load."""
+    if not _may_be_offered(group):
+        return []
+    from importlib.metadata import entry_points
+
     return [Plugin(_name_of(entry), _load(entry)) for entry in sorted(entry_points(group=group))]
 
 
 def load_plugin(group: str, name: str) -> Plugin:
     """The plug-in of this name. ConfigError if no package or more than one offers it, or it fails to load."""
+    from importlib.metadata import entry_points
+
     offered = entry_points(group=group)
     found = list(offered.select(name=name))
     if not found:
@@ -35,6 +45,44 @@ def load_plugin(group: str, name: str) -> Plugin:
         owners = ", ".join(map(_name_of, found))
         raise ConfigError(f"several installed packages have an entry point {name!r} in {group}: {owners}")
     return Plugin(_name_of(found[0]), _load(found[0]))
+
+
+def _may_be_offered(group: str) -> bool:
+    """Whether an installed package may have plug-ins of `group`: importlib.metadata, which knows, takes 1.6 MB, and
+    most processes have no plug-in."""
+    if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if not _is_pythons(finder)):
+        return True
+    header = f"[{group}]".encode()
+    for place in sys.path:
+        try:
+            names = os.listdir(place or ".")
+        except NotADirectoryError:
+            return True  # an archive
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info", ".egg")):
+                found = _entry_points_in(os.path.join(place, name))
+                if found is None or header in found:
+                    return True
+    return False
+
+
+def _is_pythons(finder: object) -> bool:
+    return getattr(finder, "__module__", "") == "_frozen_importlib_external"
+
+
+def _entry_points_in(metadata: str) -> bytes | None:
+    """The text of a package's entry points; None when only importlib.metadata can read it."""
+    if metadata.endswith(".egg"):
+        return None
+    try:
+        with open(os.path.join(metadata, "entry_points.txt"), "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError:
+        return None
 
 
 def _name_of(entry: EntryPoint) -> str:

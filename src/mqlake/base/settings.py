@@ -150,8 +150,8 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
-        attributes = attributes_of(type(self))
-        for key, known in settings_of(type(self)).items():
+        attributes, settings = _described(type(self))
+        for key, known in settings.items():
             self._set(attributes[key], known.parse(getattr(self, attributes[key])))
 
     def _set(self, name: str, value: object) -> None:
@@ -159,13 +159,13 @@ class Settings:
 
     def replaced(self, mapping: Mapping[str, object]) -> Self:
         """Another configuration, with the values in `mapping`; ignores keys of other configurations. ConfigError."""
-        attributes, known = attributes_of(type(self)), settings_of(type(self))
+        attributes, known = _described(type(self))
         changes = {attributes[key]: known[key].parse(value) for key, value in mapping.items() if key in known}
         return dataclasses.replace(self, **changes)
 
     def change(self, mapping: Mapping[str, object]) -> None:
         """Changes live settings in place, so that all who hold this see them. All or none: ConfigError."""
-        known, attributes = settings_of(type(self)), attributes_of(type(self))
+        attributes, known = _described(type(self))
         if fixed := sorted(key for key in mapping if key not in known or not known[key].live):
             raise ConfigError(f"{', '.join(fixed)}: cannot be changed at run time")
         changed = self.replaced(mapping)
@@ -174,30 +174,43 @@ class Settings:
 
     def to_mapping(self) -> dict[str, bool | int | str]:
         """RocketMQ's key → value (choices as their names), in the order of the fields."""
-        values = {key: getattr(self, attribute) for key, attribute in attributes_of(type(self)).items()}
+        values = {key: getattr(self, attribute) for key, attribute in _described(type(self))[0].items()}
         return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
+
+
+_DESCRIBED: dict[Any, tuple[Mapping[str, str], Mapping[str, Setting]]] = {}
+
+
+def _described(kind: type[Settings]) -> tuple[Mapping[str, str], Mapping[str, Setting]]:
+    """What attributes_of and settings_of give, made once: each new configuration looks at it several times."""
+    if kind not in _DESCRIBED:
+        fields = [field for field in dataclasses.fields(kind) if "setting" in field.metadata]
+        keys = [field.metadata["setting"].key or camel_case(field.name) for field in fields]
+        _DESCRIBED[kind] = (
+            {key: field.name for key, field in zip(keys, fields, strict=True)},
+            {
+                key: dataclasses.replace(field.metadata["setting"], key=key)
+                for key, field in zip(keys, fields, strict=True)
+            },
+        )
+    return _DESCRIBED[kind]
 
 
 def attributes_of(kind: type[Settings]) -> dict[str, str]:
     """Key → name of its attribute, in the order of the fields."""
-    fields = [field for field in dataclasses.fields(kind) if "setting" in field.metadata]
-    return {field.metadata["setting"].key or camel_case(field.name): field.name for field in fields}
+    return dict(_described(kind)[0])
 
 
 def settings_of(kind: type[Settings]) -> dict[str, Setting]:
     """Key → its description, in the order of the fields."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    return {
-        key: dataclasses.replace(fields[name].metadata["setting"], key=key)
-        for key, name in attributes_of(kind).items()
-    }
+    return dict(_described(kind)[1])
 
 
 Value = bool | int | float | str | None
 """The value of a key without effect; None where Java has null."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedKey:
     """A key of RocketMQ that mqlake does not act on. `refused`: ignoring any value but the default does harm."""
 

@@ -41,12 +41,13 @@ async def start_beside(controller: BrokerController) -> GrpcServer:
     from mqlake.broker.config import parse_advertised
     from mqlake.proxy.access import AccessAuthenticator
     from mqlake.proxy.local import LocalBackend
-    from mqlake.proxy.metrics import ProxyMetrics
     from mqlake.proxy.server import GrpcServer
 
     config = controller.broker.config
     metrics: ProxyMetrics | None = None
     if controller.metrics is not None and controller.metrics.registry is not None:
+        from mqlake.proxy.metrics import ProxyMetrics
+
         metrics = ProxyMetrics(cluster=config.broker_cluster_name, node_id=config.broker_name, mode="local")
         controller.metrics.registry.register(metrics)
     advertised = parse_advertised(config.advertise)

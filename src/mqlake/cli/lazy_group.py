@@ -6,7 +6,6 @@ start costs no more than click does.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -68,6 +67,8 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            import difflib
+
             near = difflib.get_close_matches(args[0], self.names_to_suggest(ctx), n=1)
             if not near or "mean" in error.message:
                 raise

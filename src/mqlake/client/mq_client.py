@@ -244,7 +244,7 @@ class MQClientInstance(Service):
     def _learn(self, topic: str, route: TopicRouteData) -> None:
         if self.topic_route_table.get(topic) == route:
             return
-        logger.info("the route of topic %s has changed: %s", topic, route.queue_datas)
+        logger.info("the route of topic %s has changed: %s", topic, route.to_json().decode())
         self.topic_route_table[topic] = route
         self.broker_addr_table = {
             data.broker_name: data.broker_addrs

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -18,10 +18,12 @@ from mqlake.base.net import format_address
 from mqlake.errors import ConfigError
 from mqlake.proxy.access import Authenticator
 from mqlake.proxy.backend import Backend
-from mqlake.proxy.metrics import ProxyMetrics
 from mqlake.proxy.renew import PERIOD_S
 from mqlake.proxy.service import MessagingService
 from mqlake.remoting.tls import ServerTls, TlsConfig, TlsMode
+
+if TYPE_CHECKING:
+    from mqlake.proxy.metrics import ProxyMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +138,11 @@ def server_credentials(tls: TlsConfig) -> grpc.ServerCredentials | None:
 
 def _certificates(tls: TlsConfig) -> grpc.ServerCertificateConfiguration:
     """Of files that ServerTls has read. OSError if they have gone since."""
-    key, certificate = Path(tls.key_path).read_bytes(), Path(tls.cert_path).read_bytes()
-    trusted = Path(tls.trust_cert_path).read_bytes() if tls.trust_cert_path else None
+    key, certificate = _content(tls.key_path), _content(tls.cert_path)
+    trusted = _content(tls.trust_cert_path) if tls.trust_cert_path else None
     return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=trusted)
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

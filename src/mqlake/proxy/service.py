@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -22,7 +22,6 @@ from mqlake.proxy.acknowledge import Acknowledger
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.clients import Client, Clients, TelemetryStream
 from mqlake.proxy.context import GrpcContext, RequestContext, request_context
-from mqlake.proxy.metrics import ProxyMetrics
 from mqlake.proxy.offsets import Offsets
 from mqlake.proxy.publish import Publisher
 from mqlake.proxy.receive import Receiver
@@ -33,6 +32,9 @@ from mqlake.proxy.status import OK, StatusError, status_of
 from mqlake.proxy.transactions import end_transaction
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import ClientType, Code, Language, Settings
+
+if TYPE_CHECKING:
+    from mqlake.proxy.metrics import ProxyMetrics
 
 logger = logging.getLogger(__name__)
 

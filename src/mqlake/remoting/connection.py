@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import mmap
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -137,7 +138,8 @@ class Endpoint:
         self.tls_mode = TlsMode.DISABLED
         self.tls: ServerTls | None = None
         """A server's; None: no TLS."""
-        self.scratch = memoryview(bytearray(SCRATCH_SIZE))
+        pages = mmap.mmap(-1, SCRATCH_SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.scratch = memoryview(pages)  # takes no memory before it is filled
         self.idle_checks = IdleChecks(self.connections, self.limits.idle_s)
 
 
@@ -150,6 +152,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         "_endpoint",
         "_had_bytes",
         "_in_flight",
+        "_not_understood",
         "_out",
         "_out_size",
         "_room",
@@ -171,6 +174,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._tls: TlsPipe | None = None
         self._undecided = not address_called
         self._had_bytes: Callable[[], bool] = _never
+        self._not_understood = ""
         self._out: list[Buffer] = []
         self._out_size = 0
         self._room = 0  # of the buffer that is read into
@@ -287,6 +291,16 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         for callback in self._endpoint.on_close:
             callback(self)
 
+    def _lost_hint(self) -> str:
+        if self._not_understood:
+            return f"; what came is none of RocketMQ's commands ({self._not_understood}): is the port right?"
+        if self.reads == 0:
+            return (
+                "; nothing has ever come from there: is it the port of a broker or a name server, not the one for "
+                "slaves, and does it ask for TLS?"
+            )
+        return ""
+
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._endpoint.scratch if self._tls is not None else self._buffer.get_buffer()
         self._room = len(buffer)
@@ -383,6 +397,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                     break
         except ProtocolError as error:
             logger.warning("%s: %s; closed", self.remote_address, error)
+            self._not_understood = str(error)
             self._buffer.keep(end)
             self.close()
             return

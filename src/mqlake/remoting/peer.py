@@ -130,11 +130,17 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
-        reason = f"the connection was lost before the answer{f': {error}' if error else ''}"
+        reason = (
+            f"the connection was lost before the answer{f': {error}' if error else ''}{self._lost_hint()}"
+        )
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(RemotingConnectError(self.remote_address, reason))
         self._pending.clear()
+
+    def _lost_hint(self) -> str:
+        """What may explain to a client that its connection was lost: a sentence's end, or nothing."""
+        return ""
 
     def eof_received(self) -> bool:
         return False  # a half-closed connection is closed

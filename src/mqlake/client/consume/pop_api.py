@@ -194,7 +194,9 @@ class PopAPIWrapper:
         for message in messages:
             handle = self._handle(message, queue, header, starts, offsets)
             if handle is None:
-                logger.error("group %s: %s has no receipt handle; it comes again", self._group, message)
+                logger.error(
+                    "group %s: %s has no receipt handle; it comes again", self._group, message.msg_id
+                )
                 continue
             message.receipt_handle = handle.text
             topic = normal_topic(message.topic, self._group)
