@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from bench.alone import LINES
 from bench.context import Scale
+from bench.idle import wait_until_idle
 from bench.measure import Progress, Round
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -170,6 +171,7 @@ def _compare(name: str, ours: Checkout, theirs: Checkout, rounds: int, progress:
     with ours.line(name) as our_round, theirs.line(name) as their_round:
         for _ in range(WARM_UP_ROUNDS):
             our_round(), their_round()
+            wait_until_idle()
         done: list[tuple[Round, Round]] = []
         for number in range(rounds):
             progress.say(f"{name}: round {number + 1} of {rounds}")

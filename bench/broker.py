@@ -24,6 +24,7 @@ from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import Json, warm_up
 
 from bench.context import Context
+from bench.idle import wait_until_idle
 from bench.measure import Line, Round
 from bench.pages import round_size
 from bench.sockets import pin
@@ -128,6 +129,7 @@ class Bench:
             self.pin(apart)
         for side in sides:
             side.round(request)
+        wait_until_idle()
         done: list[list[Round]] = []
         for number in range(scale.rounds):
             context.progress.say(f"{name}: round {number + 1} of {scale.rounds}")

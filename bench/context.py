@@ -71,8 +71,8 @@ class Scale:
     metaq_recovered: int = GIB
     java: bool = False
     """RocketMQ's broker beside mqlake's in the socket benches too."""
-    touched: int = 128 * MIB
-    """Bytes of pages that are touched before a timed round, at least."""
+    touched: int = 3 * GIB
+    """Bytes of pages that are touched before a timed round, at least: the kernel does not take those freed last."""
     jvm: Sequence[str] = BENCH_JVM
     jvm_a_bench: bool = True
 

@@ -36,7 +36,7 @@ from mqlake.remoting.loop import run
 CONNECTIONS = 32
 BUFFER_SIZE = 4 << 20
 """Of a socket, in each direction."""
-FILLED_MAX = 2 << 20
+FILLED_MAX = 4 << 20
 """Bytes that a connection brings in a round."""
 SETTLED_S = 30.0
 USER, SECRET = "bench", "bench-secret"
@@ -147,7 +147,7 @@ class FilledBroker:
     async def _read_answers(self, peer: socket.socket) -> None:
         answers, data = 0, b""
         while answers < self._each:
-            data = data[-16:] + await asyncio.get_running_loop().sock_recv(peer, 1 << 20)
+            data = data[-7:] + await asyncio.get_running_loop().sock_recv(peer, 1 << 20)
             answers += data.count(b'"code":0')
 
     async def stop(self) -> None:

@@ -1,6 +1,6 @@
 """Rounds of two sides in turn, and the line that they make.
 
-    warm-up        Java until its rate stops rising (bounded), mqlake a few rounds
+    warm-up        Java until its rate stops rising (bounded), mqlake a few rounds, with its code loaded at the end
     round 1        mqlake, Java    ─▶ ratio 1
     round 2        Java, mqlake    ─▶ ratio 2        the median of the ratios is the figure: a machine that
     round 3        mqlake, Java    ─▶ ratio 3        is slow for a while is slow for both sides of a round
@@ -23,6 +23,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from tests.interop.java_peer import warm_up
+
+from bench.idle import wait_until_idle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,6 +198,7 @@ def compare(
     warm(peer, "Java")
     for _ in range(2):
         mqlake.round()
+        wait_until_idle()
     ours: list[Round] = []
     theirs: list[Round] = []
     for number in range(rounds):

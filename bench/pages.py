@@ -1,8 +1,8 @@
 """Pages that were in use a moment ago, so that what a round writes costs on both sides what a page costs.
 
 A virtual machine may give its free memory back to the host, and gets each page again when it is touched first: ten
-times the price, paid by whoever is first to write. So before each timed round of each side a file as large as what the
-round writes is made, its pages touched, and deleted.
+times the price, paid by whoever is first to write. So before each timed round of each side a file much larger than what
+the round writes is made, its pages touched, and deleted: the kernel does not take the pages that were freed last.
 """
 
 from __future__ import annotations

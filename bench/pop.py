@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 
 from bench.context import Context
+from bench.idle import wait_until_idle
 from bench.measure import Line
 from bench.pages import round_size
 from mqlake.client import Admin, ConsumerConfig, Message, Producer
@@ -95,6 +96,7 @@ def pop(context: Context) -> Iterator[Line]:
     ):
         for broker in (ours, theirs):  # to warm up
             _round(context, broker, 0, scale.popped // 2)
+            wait_until_idle()
         costs: list[tuple[float, float]] = []
         for number in range(1, rounds + 1):
             mqlake, java = (_round(context, each, number, scale.popped)[0] for each in (ours, theirs))

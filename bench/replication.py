@@ -20,6 +20,7 @@ from tests.interop.java_peer import warm_up
 from tests.interop.replicas import JavaSlave, MqlakeSlave, caught_up, ha_status
 
 from bench.context import Context
+from bench.idle import wait_until_idle
 from bench.measure import Line, Round
 from bench.pages import round_size
 from bench.sockets import BATCH, Shape, sends
@@ -132,6 +133,7 @@ def _rounds(
 
         scale = context.scale
         warm_up(rate, rounds_max=max(1, scale.warm_up_rounds), seconds_max=scale.warm_up_s)
+    wait_until_idle()
     for number in range(context.scale.rounds):
         context.progress.say(f"{shape.name}: round {number + 1} of {context.scale.rounds}")
         for side in list(pairs)[:: -1 if number % 2 else 1]:

@@ -28,6 +28,7 @@ from tests.waiting import until
 
 from bench import socket_client
 from bench.context import Context
+from bench.idle import wait_until_idle
 from bench.measure import Line, Round
 from bench.pages import round_size
 from mqlake.formats.batch import encode_messages
@@ -291,25 +292,27 @@ def pin(pid: int, cpus: set[int]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A load. The target: `cpu_us_max` a message, or `limit_max` times the empty loop's CPU time; `java_min` times
-    the rate of RocketMQ's broker."""
+    """A load, of `share` times as many messages as the scale says: a round of it takes about half a second. The target:
+    `cpu_us_max` a message, or `limit_max` times the empty loop's CPU time; `java_min` times the rate of RocketMQ's
+    broker."""
 
     name: str
     connections: int
     in_flight: int
     batch: int = 1
+    share: float = 1.0
     cpu_us_max: float | None = None
     limit_max: float | None = None
     java_min: float | None = None
 
 
 SENDS = (
-    Shape("sends, 1 connection x 1", 1, 1, limit_max=2),
-    Shape("sends, 16 connections x 1", 16, 1, limit_max=2),
-    Shape("sends, 64 connections x 1", 64, 1, limit_max=2),
-    Shape("sends, 4 connections x 64", 4, 64, cpu_us_max=1),
-    Shape("batches of 32, 1 connection x 8", 1, 8, BATCH, cpu_us_max=0.4),
-    Shape("sends, 1,000 connections x 1", 1000, 1),
+    Shape("sends, 1 connection x 1", 1, 1, share=1 / 8, limit_max=2),
+    Shape("sends, 16 connections x 1", 16, 1, share=2, limit_max=2),
+    Shape("sends, 64 connections x 1", 64, 1, share=2, limit_max=2),
+    Shape("sends, 4 connections x 64", 4, 64, share=8, cpu_us_max=1),
+    Shape("batches of 32, 1 connection x 8", 1, 8, BATCH, share=4, cpu_us_max=0.4),
+    Shape("sends, 1,000 connections x 1", 1000, 1, share=2),
 )
 SYNC_SENDS = (Shape("SYNC_FLUSH, 64 connections x 1", 64, 1, java_min=1.5),)
 PULLS = (
@@ -362,6 +365,9 @@ def _line(context: Context, shape: Shape, sides: dict[str, Side], writes: int = 
     scale, progress = context.scale, context.progress
 
     for name in [each for each in sides if each != "limit"]:
+        for _ in range(2):
+            sides[name].round()
+            wait_until_idle()
 
         def rate(name: str = name) -> float:
             done = sides[name].round().rate
@@ -432,9 +438,7 @@ def _send_lines(context: Context, shapes: Sequence[Shape], **settings: str) -> I
     scale = context.scale
     with _servers(context, SEND_ANSWER_SIZE, **settings) as servers:
         for shape in shapes:
-            count = scale.batch_sends if shape.batch > 1 else scale.sends
-            if shape.connections * shape.in_flight == 1:
-                count //= 8
+            count = int(shape.share * (scale.batch_sends if shape.batch > 1 else scale.sends))
             with contextlib.ExitStack() as open_loads:
                 sides = {}
                 for name, server in servers.items():
