@@ -28,7 +28,7 @@ from mqlake.store.log.log_reader import LogReader
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.results import BoundaryType, GetMessageStatus, PutMessageStatus
 from tests.store.small_store import contents
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 SMALL: dict[str, object] = {
     "mappedFileSizeCommitLog": 16384,
@@ -239,6 +239,15 @@ class TestPut:
             assert store.max_offset_in_queue("T", 0) == len(bodies)
             got = store.get_message("G", "T", 0, 0, 32)
             assert [found.body for found in got.messages()] == bodies[:20]
+
+    def test_what_a_flush_commits_is_dispatched(self, tmp_path: Path) -> None:
+        held = {**SMALL, **POOL, "commitIntervalCommitLog": 600_000, "wakeCommitWhenPutMessage": False}
+        with open_store(tmp_path, held) as store:
+            assert store.put_message(message()).status is OK
+            dispatch = store._reput_service
+            until(lambda: not dispatch._wake.is_set() and dispatch.asleep[0] == 1, "dispatch sleeps again")
+            store.flush()
+            until(lambda: store.max_offset_in_queue("T", 0) == 1, "it is dispatched")
 
     @pytest.mark.parametrize(
         "mode",

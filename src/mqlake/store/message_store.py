@@ -618,6 +618,7 @@ class DefaultMessageStore(StoreView):
             self._on_flush_error(error)
             raise
         self._on_flushed()
+        self._reput_service.notify()  # of what this has committed
         return self.commit_log_files.flushed_where
 
     def _on_flushed(self) -> None:
