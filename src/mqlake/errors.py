@@ -298,7 +298,7 @@ class SendError(ClientError):
     def __init__(self, topic: str, code: int | None, tried: Sequence[tuple[str, str]]) -> None:
         self.topic, self.code, self.tried = topic, code, list(tried)
         times = "once" if len(self.tried) == 1 else f"{len(self.tried)} times"
-        reasons = "; ".join(f"{broker}: {reason}" for broker, reason in self.tried)
+        reasons = "; ".join(dict.fromkeys(f"{broker}: {reason}" for broker, reason in self.tried))
         super().__init__(f"topic {topic}: not stored, tried {times}: {reasons}")
 
     def add_wait(self, waited_s: float, in_flight: int) -> None:

@@ -72,9 +72,16 @@ def test_a_damaged_store_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_nothing_there_is_no_problem(tmp_path: Path) -> None:
-    result = run("-n", f"127.0.0.1:{free_port()}", "--store", tmp_path / "none" / "yet")
+    result = run("--store", tmp_path / "none" / "yet")
     assert "start one with `mqlake serve`" in result.stdout
+    assert "problem" not in result.stdout
     assert f"disk of {tmp_path}" in result.stdout
+
+
+def test_a_name_server_that_was_asked_for_has_to_answer() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    result = run("-n", address, "--json")
+    assert checks(result)[f"name server {address}"]["status"] == "problem" and result.exit_code == 1
 
 
 def test_a_machine_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +117,13 @@ def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, statu
     check = disk(str(tmp_path))
     assert check.status is status and todo in check.todo
     assert check.found.startswith(f"{100 - free}% used")
+
+
+def test_a_disk_too_small_for_a_new_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage: Any = SimpleNamespace(total=100, free=50)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert "mappedFileSizeCommitLog" in disk(str(tmp_path), needed=51).todo
+    assert disk(str(tmp_path), needed=50).status is Status.OK
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

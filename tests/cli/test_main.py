@@ -141,6 +141,20 @@ def test_debugging_shows_the_traceback(tmp_path: Path) -> None:
     assert result.returncode == 1 and "Traceback" in result.stderr and "NotAStoreError" in result.stderr
 
 
+def test_debugging_shows_the_traceback_of_system_errors(tmp_path: Path) -> None:
+    result = run("lake", "run", str(tmp_path / "lake.toml"), env={"MQLAKE_DEBUG": "1"})
+    assert result.returncode == 1 and "Traceback" in result.stderr and "FileNotFoundError" in result.stderr
+
+
+def test_ctrl_c_while_the_command_line_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(cli), "parse_args", interrupted)
+    result = CliRunner().invoke(cli, ["store"])
+    assert (result.exit_code, result.output) == (128 + signal.SIGINT, "")
+
+
 # --- what all commands have in common
 
 SERVERS = {("serve",), ("broker",), ("namesrv",), ("metaq", "serve")}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from mqlake.cli.main import cli
-from mqlake.cli.serve import _set_apart
+from mqlake.cli.serve import _set_apart, note_small_disk
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.client import RemotingClient
@@ -23,6 +24,7 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from mqlake.remoting.loop import run
+from mqlake.store.config import MessageStoreConfig
 from tests.broker.live import pull_header, send_header
 from tests.ports import free_port, listens_on_all
 from tests.store.small_store import SETTINGS, contents, fill, flip, log_file, pretend_crash
@@ -239,7 +241,8 @@ def _runs(pid: int) -> bool:
         (["--set", "authorizationEnabled=true"], "needs authenticationEnabled"),
         (["--set", "brokrName=x"], "did you mean 'brokerName'?"),
         (["--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
-        (["--host", "192.0.2.1"], "192.0.2.1"),
+        (["--host", "192.0.2.1"], "address; --host takes an address of this machine"),
+        (["--store", "file"], "file is not a directory"),
         (["--brokers=2", "--set=listenPort=1"], "cannot share"),
         (["--brokers=2", "--set=storePathCommitLog=/nowhere"], "cannot share"),
         (["--store=."], "itself a store"),
@@ -247,9 +250,18 @@ def _runs(pid: int) -> bool:
 )
 def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words):
     (tmp_path / "commitlog").mkdir()
+    (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     tmp_path = tmp_path / "data"
     assert words in refused(tmp_path, *arguments)
+
+
+def test_a_disk_that_is_too_small_is_named_at_the_start(tmp_path, capsys):
+    config = MessageStoreConfig(store_path_root_dir=str(tmp_path / "not" / "yet"))
+    note_small_disk(dataclasses.replace(config, mapped_file_size_commit_log=1 << 20))
+    assert capsys.readouterr().err == ""
+    note_small_disk(config, brokers=1 << 40)
+    assert f"{tmp_path}: " in (text := capsys.readouterr().err) and "mappedFileSizeCommitLog" in text
 
 
 def test_a_damaged_log_is_refused_and_nothing_changes(tmp_path):

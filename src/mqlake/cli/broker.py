@@ -15,7 +15,7 @@ from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
 from mqlake.cli.options import loops_option
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
-from mqlake.cli.serve import settle, stop_event
+from mqlake.cli.serve import note_small_disk, settle, stop_event
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 
@@ -90,6 +90,7 @@ def broker(
     if print_config:
         _print_settings({**config.to_mapping(), **store_config.to_mapping()}, as_json)
     else:
+        note_small_disk(store_config)
         raise_open_files_limit()
         run(_run(config, store_config, as_json, until_eof))
 

@@ -10,7 +10,7 @@ import click
 from mqlake.base.net import is_every_address
 from mqlake.cli.clients import cluster_options, stop_on_signals
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import set_option
+from mqlake.cli.options import port_to_choose, set_option
 from mqlake.cli.output import note, print_json_line
 from mqlake.client.config import ClientConfig
 from mqlake.errors import ConfigError, MissingPartError
@@ -147,10 +147,8 @@ async def start_console(config: ConsoleConfig, host: str, port: int) -> ConsoleS
 
 async def _serve(config: ConsoleConfig, host: str, port: int, as_json: bool) -> None:
     stop: asyncio.Event = stop_on_signals()
-    try:
+    with port_to_choose("--port"):
         server = await start_console(config, host, port)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; use --port to choose another port; 0 picks a free one") from error
     if is_every_address(host):
         note("listening on every address of this machine: put TLS in front of it, and keep strangers out")
     url = f"http://{server.address}/"

@@ -84,7 +84,7 @@ def set_command(name: str, credentials: str | None, use: bool, as_json: bool, **
         **{key: value for key, value in given.items() if value is not None},
     )
     if not name.strip() or not changed.namesrv:
-        raise ConfigError(f"{name or 'a context'}: name its servers with -n HOST:PORT, and the context")
+        raise ConfigError("name the context, and its name servers with -n HOST:PORT")
     parse_addresses(changed.namesrv)
     if bool(changed.access_key) != bool(changed.secret_key):
         raise ConfigError(f"{name}: --access-key and --secret-key belong together")

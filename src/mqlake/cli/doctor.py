@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from mqlake.base.net import parse_address
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, size_text
 from mqlake.cli.table import Column, Table
+from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
 from mqlake.errors import MqlakeError, NotAStoreError
 from mqlake.remoting.loop import run
@@ -30,6 +32,8 @@ FILES_MIN = 65_536
 MAPS_MIN = 65_530
 DISK_CLEANS, DISK_REFUSES = 0.75, 0.90
 """Shares of a disk from which a broker with default settings deletes its oldest files, and refuses messages."""
+NEW_STORE_TAKES = 2 * 1024**3 + 400 * 1024**2
+"""Bytes of the first two commit log files and the first index file, with default settings."""
 CONNECT_S = 3.0
 TIME_ERROR = 5
 """Result of adjtimex(2) for a clock that nothing keeps right."""
@@ -75,7 +79,9 @@ def doctor(where: ClientConfig, store: str, as_json: bool) -> None:
 
     The exit status is 1 if there is a problem; warnings do not count. Nothing is modified.
     """
-    checks = [*machine(), *ports(), *directory(store), *run(cluster(where))]
+    given = click.get_current_context().get_parameter_source("namesrv") is not ParameterSource.DEFAULT
+    asked = given or where.namesrv_addr != DEFAULT_ADDRESS
+    checks = [*machine(), *ports(), *directory(store), *run(cluster(where, asked=asked))]
     TABLE.show(checks, as_json=as_json)
     if any(check.status is Status.PROBLEM for check in checks):
         sys.exit(EXIT_PROBLEM)
@@ -150,14 +156,16 @@ def directory(path: str) -> Iterator[Check]:
     there = Path(path).absolute()
     while not there.exists():
         there = there.parent
-    yield disk(str(there))
-    stores = [Path(path), *sorted(Path(path).glob("*"))]
+    stores = [
+        store for store in (Path(path), *sorted(Path(path).glob("*"))) if (store / "commitlog").is_dir()
+    ]
+    yield disk(str(there), needed=0 if stores else NEW_STORE_TAKES)
     for store in stores:
-        if (store / "commitlog").is_dir():
-            yield _store(str(store))
+        yield _store(str(store))
 
 
-def disk(path: str) -> Check:
+def disk(path: str, needed: int = 0) -> Check:
+    """`needed`: bytes that a broker will allocate when it starts there."""
     usage = shutil.disk_usage(path)
     share = 1 - usage.free / usage.total
     found = f"{share:.0%} used, {size_text(usage.free)} free"
@@ -176,6 +184,14 @@ def disk(path: str) -> Check:
             Status.WARNING,
             found,
             "brokers delete their oldest files: free some space, or raise diskMaxUsedSpaceRatio",
+        )
+    if usage.free < needed:
+        return Check(
+            f"disk of {path}",
+            Status.WARNING,
+            found,
+            f"a new broker allocates {size_text(needed)}: free some space, "
+            "or start it with --set mappedFileSizeCommitLog=64m",
         )
     return Check(f"disk of {path}", Status.OK, found)
 
@@ -200,8 +216,8 @@ def _store(path: str) -> Check:
     return Check(name, Status.OK, f"{found}; closed")
 
 
-async def cluster(where: ClientConfig) -> list[Check]:
-    """The name servers, and the brokers that they know."""
+async def cluster(where: ClientConfig, *, asked: bool) -> list[Check]:
+    """The name servers, and the brokers that they know. `asked`: the user named them, so they have to answer."""
     from mqlake.client.admin import Admin
 
     name = f"name server {where.namesrv_addr}"
@@ -210,7 +226,12 @@ async def cluster(where: ClientConfig) -> list[Check]:
             brokers = await admin.list_brokers()
     except (MqlakeError, OSError) as error:
         return [
-            Check(name, Status.WARNING, str(error), "start one with `mqlake serve`, or set yours with -n")
+            Check(
+                name,
+                Status.PROBLEM if asked else Status.WARNING,
+                str(error),
+                "start one with `mqlake serve`, or set yours with -n",
+            )
         ]
     if not brokers:
         return [

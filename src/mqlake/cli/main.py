@@ -92,6 +92,12 @@ SHELLS = {
 
 
 class MainGroup(LazyGroup):
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt:  # which click would answer with "Aborted!" and exit status 1
+            sys.exit(EXIT_INTERRUPTED)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -177,6 +183,8 @@ def main() -> None:
     except SystemExit as end:
         status = write_out(end.code)
     except OSError as error:  # click could not write a help text
+        if debugging():
+            raise
         status = output_failed(error)
     if status == EXIT_INTERRUPTED:
         raise KeyboardInterrupt  # Python cleans up, then ends by the signal

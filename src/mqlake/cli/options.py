@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -34,6 +37,20 @@ def loops_option(command: Command) -> Command:
     )(command)
 
 
+@contextlib.contextmanager
+def port_to_choose(option: str) -> Iterator[None]:
+    """Adds to the error of a server that cannot listen what to do: another port, which `option` takes, or address."""
+    try:
+        yield
+    except ConfigError as error:
+        if not str(error).startswith("cannot listen on"):
+            raise
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise ConfigError(f"{error}; --host takes an address of this machine") from error
+        raise ConfigError(f"{error}; use {option} to choose another port; 0 picks a free one") from error
+
+
 def yes_option(command: Command) -> Command:
     """For commands that `confirm`."""
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
@@ -55,6 +72,12 @@ def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[s
     settings = parse_assignments(value)
     MessageStoreConfig.from_mapping(settings)  # raises ConfigError for an unknown key or an invalid value
     return settings
+
+
+def require_directory(path: str) -> None:
+    """ConfigError for a file where a data directory is or will be made."""
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise ConfigError(f"{path} is not a directory")
 
 
 def size_option(name: str, default: str, help: str, least: int = 1) -> Callable[[Command], Command]:

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -25,8 +25,8 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import loops_option
-from mqlake.cli.output import note, note_where_it_listens, print_json_line
+from mqlake.cli.options import loops_option, port_to_choose, require_directory
+from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mqlake.broker.config import BrokerConfig
     from mqlake.namesrv.server import NamesrvController
     from mqlake.proxy.server import GrpcServer
+    from mqlake.store.config import MessageStoreConfig
 
 BROKER_PORT_STEP = 10
 """Between the ports of brokers; the VIP port is two below, the HA port one above."""
@@ -179,6 +180,7 @@ def serve(
     common = {key: value for key, value in common.items() if is_known(key)}  # passed on to brokers as --set
     for properties in (common, chosen):
         properties.pop("grpcServerPort", None)
+    require_directory(directory)
     if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
         raise ConfigError(
             f"{directory} is itself a store, not a directory of brokers; use --set storePathRootDir={directory}"
@@ -192,13 +194,14 @@ def serve(
         ("--console-port", console_port),
     ):
         if asked is not None and asked >= 0:
-            with _port_to_choose(option):
+            with port_to_choose(option):
                 require_free_port(config.bind_address, asked)
     first = FirstUsers(os.path.join(directory, "auth")) if auth else None
     if first is not None:
         for properties in of_brokers:
             properties.update({key: value for key, value in first.settings.items() if key not in chosen})
-    auth_config = read_settings(of_brokers[0]).config.auth
+    first_broker = read_settings(of_brokers[0])
+    auth_config = first_broker.config.auth
     if brokers > 1:
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
     if replicas:
@@ -212,6 +215,7 @@ def serve(
     elif allow_changes:
         raise ConfigError("--allow-changes is for the console; give --console-port as well")
     console = None if console_port is None else _Console(console_port, allow_changes)
+    note_small_disk(first_broker.store_config, len(of_brokers))
     raise_open_files_limit()
     note_where_it_listens(config.bind_address, guarded=auth_config.guards_broker)
     run(_serve(directory, host, namesrv_port, grpc, console, of_brokers, config, auth_config, first, as_json))
@@ -329,7 +333,7 @@ async def _serve(
                 auth=auth.replaced({"authConfigPath": _access_directory(of_brokers[0])}),
             )
         )
-        with _port_to_choose("--namesrv-port"):
+        with port_to_choose("--namesrv-port"):
             await namesrv.start()
         running.push_async_callback(namesrv.stop)
         shown = "127.0.0.1" if is_every_address(host) else host
@@ -398,7 +402,7 @@ async def _start_console(
     from mqlake.remoting.tls import client_context
 
     context = client_context() if config.tls.mode is TlsMode.ENFORCING else None
-    with _port_to_choose("--console-port"):
+    with port_to_choose("--console-port"):
         where = ClientConfig(namesrv_addr=namesrv_addr, tls=context)
         server = await start_console(
             ConsoleConfig(where, allow_changes=console.allow_changes), host, console.port
@@ -416,7 +420,7 @@ async def _start_here(
 
     settings = read_settings(properties)
     controller = BrokerController(settings.config, settings.store_config)
-    with _port_to_choose("--port"):
+    with port_to_choose("--port"):
         await controller.start()
     running.push_async_callback(controller.stop)
     if controller.metrics is not None:
@@ -436,7 +440,7 @@ async def _started(
     from mqlake.cli.grpc_endpoint import where_it_serves
 
     try:
-        with _port_to_choose("--grpc-port"):
+        with port_to_choose("--grpc-port"):
             server = await starting
     except ConfigError as error:
         if grpc.asked:
@@ -445,16 +449,6 @@ async def _started(
         return ""
     running.push_async_callback(server.stop)
     return where_it_serves(server, host)
-
-
-@contextlib.contextmanager
-def _port_to_choose(option: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        if not str(error).startswith("cannot listen on"):
-            raise
-        raise ConfigError(f"{error}; use {option} to choose another port; 0 picks a free one") from error
 
 
 def _access_directory(properties: Mapping[str, str]) -> str:
@@ -491,6 +485,21 @@ def _say_where(
             click.echo(f"set          export MQLAKE_ACCESS_KEY={FIRST_USER} MQLAKE_SECRET_KEY={secret}")
         click.echo(f"try          echo hello | mqlake produce -n {namesrv_addr} TestTopic")
     sys.stdout.flush()
+
+
+def note_small_disk(config: MessageStoreConfig, brokers: int = 1) -> None:
+    """Warns if the next file of the commit log does not fit on its disk: sends will be refused then."""
+    place = os.path.abspath(config.commit_log_dir)
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    disk = os.statvfs(place)
+    free, needed = disk.f_bavail * disk.f_frsize, brokers * config.mapped_file_size_commit_log
+    if free < needed:
+        files = "a new commit log file takes" if brokers == 1 else "new commit log files of the brokers take"
+        note(
+            f"{place}: {size_text(free)} free, {files} {size_text(needed)}; free some space, "
+            "or make a new store with --set mappedFileSizeCommitLog=64m"
+        )
 
 
 def settle() -> None:

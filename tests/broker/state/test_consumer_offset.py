@@ -94,12 +94,12 @@ def test_a_reset_of_a_group_without_offsets_is_one_from_the_start(tmp_path):
 
 def test_who_and_what(tmp_path):
     offsets = manager(tmp_path)
-    for group, topic in (("G", "T"), ("G", "U"), ("H", "T")):
+    for group, topic in (("G", "T"), ("G", "U"), ("H", "T"), ("GG", "TT")):
         offsets.commit_offset("", group, topic, 0, 1)
     offsets.offset_table["odd"] = {0: 1}
     assert offsets.which_group_by_topic("T") == {"G", "H"}
     assert offsets.which_topic_by_consumer("G") == {"T", "U"}
-    assert offsets.group_topic_map() == {"G": {"T", "U"}, "H": {"T"}}
+    assert offsets.group_topic_map() == {"G": {"T", "U"}, "H": {"T"}, "GG": {"TT"}}
 
 
 def test_cloning(tmp_path):

@@ -183,7 +183,7 @@ def test_brokers_and_name_servers(broker):
         (["broker", "config", "-k", "nothing"], 1, "has no setting 'nothing'"),
         (["broker", "status", "-b", "broker-1"], 2, "did you mean 'broker-0'?"),
         (["broker", "status", "-b", "127.0.0.1:1"], 1, "cannot connect"),
-        (["cluster", "list", "-n", "127.0.0.1:1"], 1, "no name server: 127.0.0.1:1: cannot connect"),
+        (["cluster", "list", "-n", "127.0.0.1:1"], 1, "no name server answers: 127.0.0.1:1: cannot connect"),
         (["cluster", "list", "-n", "nonsense"], 2, "host:port is needed"),
         (["cluster", "list", "-n", ";"], 2, "host:port"),
         (["clusterLost"], 2, "Did you mean 'clusterList'?"),

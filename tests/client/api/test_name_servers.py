@@ -7,7 +7,9 @@ from mqlake.errors import ConfigError, ResponseError
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.loop import run
+from mqlake.remoting.server import RemotingServer
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,24 @@ def test_changes_reach_all_of_them(tmp_path):
             await both.delete_topic_in_nameserver("T")
             assert (await both.get_broker_cluster_info()).broker_addr_table == {}
         for server in servers:
+            await server.stop()
+
+    run(main())
+
+
+def test_another_server_s_port_is_recognised():
+    async def main() -> None:
+        server = RemotingServer()
+        await server.start("127.0.0.1", 0)
+        try:
+            async with RemotingClient() as client:
+                names = NameServers(client, [f"127.0.0.1:{server.port}"])
+                with pytest.raises(
+                    ResponseError, match=f"is 127.0.0.1:{server.port} a broker's port"
+                ) as error:
+                    await names.get_topic_route_info("T")
+                assert error.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        finally:
             await server.stop()
 
     run(main())

@@ -147,6 +147,7 @@ def test_three_tries_and_what_came_of_each() -> None:
                 await producer.send(Message("T", b"x"))
             assert [broker for broker, _ in error.value.tried] == [broker for broker, _ in servers.sends]
             assert len({broker for broker, _ in servers.sends[:2]}) == 2
+            assert all(str(error.value).count(f"{tried}: ") == 1 for tried in dict(error.value.tried))
             # a queue of the caller's choice is tried once
             queue = (await producer.fetch_publish_message_queues("T"))[0]
             with pytest.raises(SendError, match="tried once"):

@@ -143,3 +143,16 @@ def test_what_is_held_is_done_later(tmp_path):
     assert not os.path.exists(gone.path)
     pool.erase(kept, 0)
     assert pool.pread(kept, 4, 0) == bytes(4)
+
+
+def test_a_write_that_fails_names_the_file(tmp_path):
+    pool, (file,) = make(tmp_path, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError) as error:
+            pool.pwrite(file, b"x", 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error.value.filename == file.path
+    pool.close()

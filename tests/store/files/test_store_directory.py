@@ -26,6 +26,8 @@ def test_what_has_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError, match="no such directory"):
         check_is_store(str(tmp_path / "nowhere"), must_exist=True)
     (tmp_path / "lock").touch()
+    with pytest.raises(NotAStoreError, match="a store is a directory"):
+        check_is_store(str(tmp_path / "lock"), must_exist=True)
     with pytest.raises(NotAStoreError, match=r"no commitlog directory in it\)$"):
         check_is_store(str(tmp_path), must_exist=True)
 

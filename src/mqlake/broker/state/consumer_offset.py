@@ -164,17 +164,20 @@ class ConsumerOffsetManager(ConfigManager):
 
     # --- groups and topics
 
-    def _keys(self) -> Iterator[tuple[str, str, str]]:
-        """(key, topic, group) of the whole table, which may change during the iteration."""
+    def _keys(self, part: str = "") -> Iterator[tuple[str, str, str]]:
+        """(key, topic, group) of all keys that contain `part`; the table may change during the iteration.
+
+        Operators ask for each of thousands of groups in turn, so most keys must cost no more than a comparison.
+        """
         for key in list(self.offset_table):
-            if (parts := split_topic_at_group(key)) is not None:
+            if part in key and (parts := split_topic_at_group(key)) is not None:
                 yield key, *parts
 
     def which_topic_by_consumer(self, group: str) -> set[str]:
-        return {topic for _, topic, of in self._keys() if of == group}
+        return {topic for _, topic, of in self._keys(f"{TOPIC_GROUP_SEPARATOR}{group}") if of == group}
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        return {group for _, of, group in self._keys() if of == topic}
+        return {group for _, of, group in self._keys(f"{topic}{TOPIC_GROUP_SEPARATOR}") if of == topic}
 
     def group_topic_map(self) -> dict[str, set[str]]:
         topics: dict[str, set[str]] = {}
@@ -198,7 +201,7 @@ class ConsumerOffsetManager(ConfigManager):
         """
         left_out = set((filter_groups or "").split(","))
         least: Offsets = {}
-        for key, of, group in self._keys():
+        for key, of, group in self._keys(f"{topic}{TOPIC_GROUP_SEPARATOR}"):
             if of != topic or group in left_out:
                 continue
             for queue_id, offset in self.offset_table[key].items():

@@ -15,6 +15,7 @@ from mqlake.cli.admin.shared import (
     cluster_option,
     group_argument,
     listing_command,
+    of_each,
     optional_group_argument,
     targets,
     topic_option,
@@ -244,12 +245,12 @@ _GROUPS: Table[_GroupProgress] = Table(
 
 
 async def _all_progress(admin: Admin, as_json: bool) -> None:
-    rows = []
-    for name in sorted(await admin.get_all_subscription_groups()):
-        row = _GroupProgress(name, await connections(admin, name), await admin.examine_consume_stats(name))
-        if row.stats.offset_table or row.connection.connection_set:
-            rows.append(row)
-    _GROUPS.show(rows, as_json=as_json)
+    async def ask(name: str) -> _GroupProgress:
+        return _GroupProgress(name, await connections(admin, name), await admin.examine_consume_stats(name))
+
+    rows = await of_each(sorted(await admin.get_all_subscription_groups()), ask)
+    used = [row for row in rows if row.stats.offset_table or row.connection.connection_set]
+    _GROUPS.show(used, as_json=as_json)
 
 
 # ---------------------------------------------------------------------- clients

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -23,8 +23,11 @@ from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutErro
 from mqlake.remoting.loop import run
 
 COMPLETION_TIMEOUT_S = 1.0
+AT_ONCE = 16
+"""Requests in flight of a command that asks for each topic or group."""
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -92,10 +95,21 @@ async def _with_admin(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]
         except (RemotingConnectError, RemotingTimeoutError) as error:
             if error.address in admin.name_servers.addresses:
                 raise MqlakeError(
-                    f"no name server: {error}; start one with `mqlake serve`, "
+                    f"no name server answers: {error}; start one with `mqlake serve`, "
                     f"or set yours with -n or {NAMESRV_VARIABLE}"
                 ) from error
             raise
+
+
+async def of_each(items: Iterable[Item], ask: Callable[[Item], Awaitable[T]]) -> list[T]:
+    """The answers in the order of the items, of which there may be thousands: AT_ONCE are asked at a time."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: Item) -> T:
+        async with gate:
+            return await ask(item)
+
+    return await asyncio.gather(*map(one, items))
 
 
 # --- arguments and options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import click
@@ -11,6 +12,7 @@ from mqlake.cli.admin.shared import (
     broker_option,
     cluster_option,
     listing_command,
+    of_each,
     targets,
     topic_argument,
     topic_option,
@@ -247,9 +249,9 @@ async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) ->
         if topic not in names:
             raise UnknownKeyError(topic, names, what="topic")
         names = {topic}
-    rows = []
-    for name in sorted(names if topic is not None else await users_topics(admin, names)):
-        rows += await _topic_rates(admin, name)
+    shown = sorted(names if topic is not None else await users_topics(admin, names))
+    rates = await of_each(shown, lambda name: _topic_rates(admin, name))
+    rows = list(itertools.chain.from_iterable(rates))
     if active:
         rows = [row for row in rows if row.sum_in]
     _RATES.show(rows, as_json=as_json)

@@ -13,6 +13,7 @@ import click
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
+from mqlake.cli.options import require_directory
 from mqlake.cli.output import count_text, note, note_where_it_listens, print_json_line
 from mqlake.errors import UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
@@ -117,6 +118,7 @@ def serve(
         "broker_id": broker_id,
         "dashboard_http_port": admin_port,
     }
+    require_directory(store_path or "")
     _change_system(config, **{name: value for name, value in given.items() if value is not None})
     check_system(config.system)
     if host is None:

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.base.net import parse_address
 from mqlake.client.api.calls import ServerCalls
-from mqlake.errors import ConfigError, RemotingConnectError, RemotingTimeoutError
+from mqlake.errors import ConfigError, RemotingConnectError, RemotingTimeoutError, ResponseError
 from mqlake.remoting.bodies.route import ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import KVTable, TopicList
 from mqlake.remoting.client import RemotingClient
-from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import Body, RemotingCommand
 from mqlake.remoting.headers import namesrv as headers
 from mqlake.remoting.headers.codec import CommandHeader
@@ -48,6 +48,22 @@ class NameServers(ServerCalls):
     ) -> None:
         super().__init__(client, timeout_s=timeout_s)
         self.addresses = list(addresses)
+
+    async def _call(
+        self,
+        address: str,
+        code: int,
+        header: CommandHeader | None = None,
+        body: Body = None,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        try:
+            return await super()._call(address, code, header, body, timeout_s)
+        except ResponseError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            hint = f"{error.remark}; is {address} a broker's port? Name servers mostly listen on 9876"
+            raise ResponseError(error.code, hint) from error
 
     async def _call_first(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
         *others, last = self.addresses

@@ -97,12 +97,15 @@ class FilePool:
             self._give_back(file, fd)
 
     def pwrite(self, file: PooledFile, data: Buffer, position: int) -> None:
-        """Writes all of `data` or raises."""
+        """Writes all of `data`, or raises OSError with the file's name."""
         fd = self._take(file)
         try:
             done = os.pwrite(fd, data, position)
             while done < len(data):
                 done += os.pwrite(fd, data[done:], position + done)
+        except OSError as error:
+            error.filename = file.path
+            raise
         finally:
             self._give_back(file, fd)
 

@@ -21,14 +21,15 @@ STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "
 
 def check_is_store(root: str, *, must_exist: bool) -> None:
     """Raises NotAStoreError for a directory that holds something else (or is missing, when it must exist),
-    ForeignFormatError for a kind of store that is not supported."""
-    if not os.path.exists(root):
+    ForeignFormatError for a kind of store that is not supported, OSError if it cannot be read."""
+    try:
+        names = set(os.listdir(root))
+    except FileNotFoundError:
         if must_exist:
-            raise NotAStoreError(f"{root}: there is no such directory")
+            raise NotAStoreError(f"{root}: there is no such directory") from None
         return
-    if not os.path.isdir(root):
-        raise NotAStoreError(f"{root}: a store is a directory")
-    names = set(os.listdir(root))
+    except NotADirectoryError:
+        raise NotAStoreError(f"{root}: a store is a directory") from None
     if any(name.startswith("dledger-") for name in names):
         raise ForeignFormatError(f"{root}: a DLedger store; only the classic commit log is handled")
     known = names.intersection(STORE_ENTRIES)
