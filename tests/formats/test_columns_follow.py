@@ -215,13 +215,13 @@ class TestWholeRecords:
             record(9, topic=b"T" * 200, version=2),
         ]
 
-    def places(self) -> list[list[int]]:
+    def places(self) -> list[tuple[int, int, int]]:
         places, start = [], 0
         for one in self.records():
             body = decode_record(one).body
             body_start = start + one.index(body, HEADS[one[SYS_FLAG_POSITION + 3] & HOST_FLAGS].size)
             start += len(one)
-            places.append([body_start, body_start + len(body), start])
+            places.append((body_start, body_start + len(body), start))
         return places
 
     def test_each_whole_record(self, twin: ModuleType) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import itertools
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -327,11 +328,18 @@ class GetMessageResult:
     def messages(self) -> Iterator[MessageExt]:
         """The records as messages, CRC checked, which read their fields when they are asked for. Raises FormatError
         when a record is damaged."""
-        for buffer in self.buffers:
-            data = bytes(buffer)
-            places = whole_records(np.frombuffer(data, np.uint8), self.message_count)
-            yield from decode_records(data, places)
-            yield from map(decode_record, _records(buffer, places[-1][2] if places else 0))
+        if len(self.buffers) == 1:
+            return self._messages(self.buffers[0])
+        return itertools.chain.from_iterable(map(self._messages, self.buffers))
+
+    def _messages(self, buffer: memoryview) -> Iterator[MessageExt]:
+        data = bytes(buffer)
+        places = whole_records(np.frombuffer(data, np.uint8), self.message_count)
+        end = places[-1][2] if places else 0
+        messages = decode_records(data, places)
+        if end == len(data):
+            return messages
+        return itertools.chain(messages, map(decode_record, _records(buffer, end)))
 
 
 def _records(buffer: memoryview, start: int) -> Iterator[memoryview]:

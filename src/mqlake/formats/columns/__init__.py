@@ -132,7 +132,7 @@ def never_load_here() -> None:
 
 
 def _is_hurried() -> bool:
-    return not _loaded.is_set() and threading.get_ident() in _hurried
+    return threading.get_ident() in _hurried and not _loaded.is_set()
 
 
 @functools.cache
@@ -640,13 +640,13 @@ def follow_units(
     return None if followed < 0 else (followed, size, runs[:run_count])
 
 
-def whole_records(buf: Bytes, count: int) -> list[list[int]]:
-    """[Start of the body, its end, end of the record] of each of at most `count` records that lie back to back in
+def whole_records(buf: Bytes, count: int) -> list[tuple[int, int, int]]:
+    """(Start of the body, its end, end of the record) of each of at most `count` records that lie back to back in
     `buf`, wherever in a log they were; fewer when one is not whole (as record.check_record() says)."""
     places = np.empty((count, 3), np.int64)
     found: int = _twin_for(count).whole_records(_input_bytes(buf), places)
-    found_places: list[list[int]] = places[:found].tolist()
-    return found_places
+    numbers = iter(places[:found].ravel().tolist())  # a list of each would take longer than to find them
+    return list(zip(numbers, numbers, numbers, strict=True))
 
 
 def gather_runs(buf: Bytes, runs: Int64s, size: int) -> Bytes:
