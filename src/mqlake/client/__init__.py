@@ -14,8 +14,9 @@ name is imported when it is first asked for.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mqlake.base.first_use import at_first_use
 
 if TYPE_CHECKING:
     from mqlake.client.admin import Admin
@@ -41,40 +42,40 @@ if TYPE_CHECKING:
     from mqlake.remoting.allocate import averagely, averagely_by_circle
     from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
     from mqlake.remoting.bodies.topic import MessageQueue
-
-_HOME = {
-    "Admin": "client.admin",
-    "ClientConfig": "client.config",
-    "ConsumeContext": "client.consume.listener",
-    "ConsumeFromWhere": "remoting.bodies.client",
-    "ConsumeResult": "client.consume.listener",
-    "ConsumerConfig": "client.consume.consumer_config",
-    "Listener": "client.consume.listener",
-    "LocalTransactionState": "client.produce.transaction_producer",
-    "MQClientInstance": "client.mq_client",
-    "Message": "message",
-    "MessageClientExt": "client.records",
-    "MessageModel": "remoting.bodies.client",
-    "MessageQueue": "remoting.bodies.topic",
-    "MessageQueueSelector": "client.produce.producer",
-    "MessageSelector": "client.consume.subscription",
-    "Producer": "client.produce.producer",
-    "ProducerConfig": "client.produce.producer",
-    "PullConsumer": "client.consume.pull_consumer",
-    "PullResult": "client.results",
-    "PullStatus": "client.results",
-    "PushConsumer": "client.consume.push_consumer",
-    "SendResult": "client.results",
-    "SendStatus": "client.results",
-    "SimpleConsumer": "client.consume.simple_consumer",
-    "TransactionListener": "client.produce.transaction_producer",
-    "TransactionMQProducer": "client.produce.transaction_producer",
-    "TransactionSendResult": "client.produce.transaction_producer",
-    "averagely": "remoting.allocate",
-    "averagely_by_circle": "remoting.allocate",
-    "create_reply_message": "client.produce.request_reply",
-    "select_by_hash": "client.produce.producer",
-}
+else:
+    __getattr__, __dir__ = at_first_use(
+        __name__,
+        {
+            "mqlake.client.admin": ["Admin"],
+            "mqlake.client.config": ["ClientConfig"],
+            "mqlake.client.consume.consumer_config": ["ConsumerConfig"],
+            "mqlake.client.consume.listener": ["ConsumeContext", "ConsumeResult", "Listener"],
+            "mqlake.client.consume.pull_consumer": ["PullConsumer"],
+            "mqlake.client.consume.push_consumer": ["PushConsumer"],
+            "mqlake.client.consume.simple_consumer": ["SimpleConsumer"],
+            "mqlake.client.consume.subscription": ["MessageSelector"],
+            "mqlake.client.mq_client": ["MQClientInstance"],
+            "mqlake.client.produce.producer": [
+                "MessageQueueSelector",
+                "Producer",
+                "ProducerConfig",
+                "select_by_hash",
+            ],
+            "mqlake.client.produce.request_reply": ["create_reply_message"],
+            "mqlake.client.produce.transaction_producer": [
+                "LocalTransactionState",
+                "TransactionListener",
+                "TransactionMQProducer",
+                "TransactionSendResult",
+            ],
+            "mqlake.client.records": ["MessageClientExt"],
+            "mqlake.client.results": ["PullResult", "PullStatus", "SendResult", "SendStatus"],
+            "mqlake.message": ["Message"],
+            "mqlake.remoting.allocate": ["averagely", "averagely_by_circle"],
+            "mqlake.remoting.bodies.client": ["ConsumeFromWhere", "MessageModel"],
+            "mqlake.remoting.bodies.topic": ["MessageQueue"],
+        },
+    )
 
 __all__ = [
     "Admin",
@@ -109,9 +110,3 @@ __all__ = [
     "create_reply_message",
     "select_by_hash",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"mqlake.{_HOME[name]}"), name)

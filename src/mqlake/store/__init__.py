@@ -9,8 +9,9 @@ The names below are the public face; each is imported when it is first asked for
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mqlake.base.first_use import at_first_use
 
 if TYPE_CHECKING:
     from mqlake.store.config import BrokerRole, FlushDiskType, MessageStoreConfig
@@ -29,26 +30,28 @@ if TYPE_CHECKING:
         PutMessageStatus,
         QueryMessageResult,
     )
-
-_HOME = {
-    "AppendMessageResult": "results",
-    "AppendMessageStatus": "results",
-    "BoundaryType": "results",
-    "BrokerRole": "config",
-    "DefaultMessageStore": "message_store",
-    "FlushDiskType": "config",
-    "GetMessageResult": "results",
-    "GetMessageStatus": "results",
-    "MessageStoreConfig": "config",
-    "PutMessageFuture": "results",
-    "PutMessageResult": "results",
-    "PutMessageStatus": "results",
-    "QueryMessageResult": "results",
-    "ReadOnlyStore": "read_only",
-    "RecoveryReport": "recovery",
-    "TagFilter": "filter",
-    "open_store": "message_store",
-}
+else:
+    __getattr__, __dir__ = at_first_use(
+        __name__,
+        {
+            "mqlake.store.config": ["BrokerRole", "FlushDiskType", "MessageStoreConfig"],
+            "mqlake.store.filter": ["TagFilter"],
+            "mqlake.store.message_store": ["DefaultMessageStore", "open_store"],
+            "mqlake.store.read_only": ["ReadOnlyStore"],
+            "mqlake.store.recovery": ["RecoveryReport"],
+            "mqlake.store.results": [
+                "AppendMessageResult",
+                "AppendMessageStatus",
+                "BoundaryType",
+                "GetMessageResult",
+                "GetMessageStatus",
+                "PutMessageFuture",
+                "PutMessageResult",
+                "PutMessageStatus",
+                "QueryMessageResult",
+            ],
+        },
+    )
 
 __all__ = [
     "AppendMessageResult",
@@ -69,9 +72,3 @@ __all__ = [
     "TagFilter",
     "open_store",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"mqlake.store.{_HOME[name]}"), name)
