@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 
 import numpy as np
@@ -23,6 +24,7 @@ from mqlake.store.results import (
     wake_all,
 )
 from tests.formats.columns_cases import record
+from tests.waiting import until
 
 HOST = ("10.1.2.3", 10911)
 
@@ -192,3 +194,46 @@ def test_the_append_result_is_made_once() -> None:
     assert result.append_result is appended
     assert result.is_ok and result.reason == "" and "wrote_offset=4096" in repr(result)
     assert PutMessageResult(PutMessageStatus.UNKNOWN_ERROR).append_result is None
+
+
+class TestThreadsThatWait:
+    def wait_for(self, count: int, answers: list[PutMessageStatus]) -> list[PutMessageFuture]:
+        """Futures that so many threads wait for, whose answers go to `answers`."""
+        futures = [PutMessageFuture(PutMessageResult(PutMessageStatus.PUT_OK), 1) for _ in range(count)]
+
+        def wait(future: PutMessageFuture) -> None:
+            answers.append(future.result().status)
+
+        for future in futures:
+            threading.Thread(target=wait, args=(future,), daemon=True).start()
+        until(lambda: all(future._waiters for future in futures))
+        return futures
+
+    def test_all_are_woken(self) -> None:
+        answers: list[PutMessageStatus] = []
+        futures = self.wait_for(20, answers)
+        wake_all(
+            [waiter for future in futures for waiter in future.finish(PutMessageStatus.FLUSH_DISK_TIMEOUT)]
+        )
+        until(lambda: len(answers) == 20)
+        assert set(answers) == {PutMessageStatus.FLUSH_DISK_TIMEOUT}
+
+    @pytest.mark.parametrize("place", [0, 1, 3])
+    def test_also_when_one_was_interrupted(self, place: int) -> None:
+        answers: list[PutMessageStatus] = []
+        futures = self.wait_for(3, answers)
+        interrupted = PutMessageFuture(PutMessageResult(PutMessageStatus.PUT_OK), 1)
+        futures.insert(place, interrupted)
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                interrupted.result()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        wake_all([waiter for future in futures for waiter in future.finish(PutMessageStatus.PUT_OK)])
+        until(lambda: len(answers) == 3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
@@ -149,8 +150,20 @@ class Settings:
     Attributes cannot be assigned. `replaced` makes another configuration; only `change` alters this one.
     """
 
+    @classmethod
+    @functools.cache
+    def described(cls) -> tuple[Mapping[str, str], Mapping[str, Setting]]:
+        """What attributes_of and settings_of give, made once: each new configuration looks at it several times."""
+        fields = [field for field in dataclasses.fields(cls) if "setting" in field.metadata]
+        settings: list[Setting] = [field.metadata["setting"] for field in fields]
+        keys = [one.key or camel_case(field.name) for one, field in zip(settings, fields, strict=True)]
+        attributes = {key: field.name for key, field in zip(keys, fields, strict=True)}
+        return attributes, {
+            key: dataclasses.replace(one, key=key) for key, one in zip(keys, settings, strict=True)
+        }
+
     def __post_init__(self) -> None:
-        attributes, settings = _described(type(self))
+        attributes, settings = self.described()
         for key, known in settings.items():
             self._set(attributes[key], known.parse(getattr(self, attributes[key])))
 
@@ -159,13 +172,13 @@ class Settings:
 
     def replaced(self, mapping: Mapping[str, object]) -> Self:
         """Another configuration, with the values in `mapping`; ignores keys of other configurations. ConfigError."""
-        attributes, known = _described(type(self))
+        attributes, known = self.described()
         changes = {attributes[key]: known[key].parse(value) for key, value in mapping.items() if key in known}
         return dataclasses.replace(self, **changes)
 
     def change(self, mapping: Mapping[str, object]) -> None:
         """Changes live settings in place, so that all who hold this see them. All or none: ConfigError."""
-        attributes, known = _described(type(self))
+        attributes, known = self.described()
         if fixed := sorted(key for key in mapping if key not in known or not known[key].live):
             raise ConfigError(f"{', '.join(fixed)}: cannot be changed at run time")
         changed = self.replaced(mapping)
@@ -174,36 +187,18 @@ class Settings:
 
     def to_mapping(self) -> dict[str, bool | int | str]:
         """RocketMQ's key → value (choices as their names), in the order of the fields."""
-        values = {key: getattr(self, attribute) for key, attribute in _described(type(self))[0].items()}
+        values = {key: getattr(self, attribute) for key, attribute in self.described()[0].items()}
         return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
-
-
-_DESCRIBED: dict[Any, tuple[Mapping[str, str], Mapping[str, Setting]]] = {}
-
-
-def _described(kind: type[Settings]) -> tuple[Mapping[str, str], Mapping[str, Setting]]:
-    """What attributes_of and settings_of give, made once: each new configuration looks at it several times."""
-    if kind not in _DESCRIBED:
-        fields = [field for field in dataclasses.fields(kind) if "setting" in field.metadata]
-        keys = [field.metadata["setting"].key or camel_case(field.name) for field in fields]
-        _DESCRIBED[kind] = (
-            {key: field.name for key, field in zip(keys, fields, strict=True)},
-            {
-                key: dataclasses.replace(field.metadata["setting"], key=key)
-                for key, field in zip(keys, fields, strict=True)
-            },
-        )
-    return _DESCRIBED[kind]
 
 
 def attributes_of(kind: type[Settings]) -> dict[str, str]:
     """Key → name of its attribute, in the order of the fields."""
-    return dict(_described(kind)[0])
+    return dict(kind.described()[0])
 
 
 def settings_of(kind: type[Settings]) -> dict[str, Setting]:
     """Key → its description, in the order of the fields."""
-    return dict(_described(kind)[1])
+    return dict(kind.described()[1])
 
 
 Value = bool | int | float | str | None

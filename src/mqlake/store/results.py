@@ -185,10 +185,9 @@ class PutMessageFuture:
         """Waits until the flush service has answered (it always does, by its timeout at the latest)."""
         lock = self._lock
         if lock is not None:
-            gate = threading.Lock()
-            gate.acquire()
-            if self._add_waiter(lock, gate.release):
-                gate.acquire()
+            waiter = _ThreadWaiter()
+            if self._add_waiter(lock, waiter):
+                waiter.wait()
         return self._put_result
 
     def __await__(self) -> Generator[Any, None, PutMessageResult]:
@@ -237,6 +236,44 @@ class PutMessageFuture:
         return waiters or []
 
 
+class _ThreadWaiter:
+    """A thread that waits in result().
+
+    Of the threads that a flush answers it wakes the first one, and each wakes the next one as soon as it runs itself.
+    Woken all together they would do nothing but queue for the interpreter lock, and the flush service behind them.
+    """
+
+    __slots__ = ("_gate", "_has_left", "_others")
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._others: list[_ThreadWaiter] = []
+        self._has_left = False
+
+    def wait(self) -> None:
+        try:
+            self._gate.acquire()
+            self.wake_next(self._others)
+        except BaseException:  # interrupted: the others are woken by us, or by who finds us gone
+            self._has_left = True
+            self.wake_next(self._others)
+            raise
+
+    @staticmethod
+    def wake_next(waiters: list[_ThreadWaiter]) -> None:
+        """Wakes the last of them, which wakes the others."""
+        while waiters:
+            try:
+                one = waiters.pop()
+            except IndexError:  # another thread was faster
+                return
+            one._others = waiters
+            one._gate.release()
+            if not one._has_left:
+                return
+
+
 class _LoopWaiter:
     __slots__ = ("callback", "loop")
 
@@ -247,21 +284,27 @@ class _LoopWaiter:
         wake_all([self])
 
 
-Waiter = Callable[[], None] | asyncio.Future[None]
+Waiter = Callable[[], None] | asyncio.Future[None] | _ThreadWaiter
 """Whom to call, or a task's future: one object less for each put that is awaited."""
 
 
 def wake_all(waiters: list[Waiter]) -> None:
-    """Calls every waiter; those that sit on an event loop are woken with one hand-over per loop, which takes no system
-    call on the loop's own thread: there slaves' reports finish the puts of a SYNC_MASTER."""
+    """Calls every waiter; threads wake one another; those that sit on an event loop are woken with one hand-over per
+    loop, which takes no system call on the loop's own thread: there slaves' reports finish the puts of a
+    SYNC_MASTER."""
+    threads: list[_ThreadWaiter] = []
     per_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], object] | asyncio.Future[None]]] = {}
     for waiter in waiters:
         if isinstance(waiter, asyncio.Future):
             per_loop.setdefault(waiter.get_loop(), []).append(waiter)
+        elif isinstance(waiter, _ThreadWaiter):
+            threads.append(waiter)
         elif isinstance(waiter, _LoopWaiter):
             per_loop.setdefault(waiter.loop, []).append(waiter.callback)
         else:
             waiter()
+    threads.reverse()
+    _ThreadWaiter.wake_next(threads)
     own_loop = asyncio._get_running_loop() if per_loop else None
     for loop, woken in per_loop.items():
         try:

@@ -25,7 +25,7 @@ from mqlake.errors import (
     StoreCorruptError,
 )
 from mqlake.formats.columns import Int64s, follow_units, gather_runs
-from mqlake.formats.consume_queue import PRE_BLANK_SIZE, UNIT
+from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import (
     RECORD_SIZE_MIN,
     RecordKind,
