@@ -70,6 +70,7 @@ from mqlake.store.timer.timer_put import TimerPut
 logger = logging.getLogger(__name__)
 
 SLOW_PUT_MS = 500
+SLOW_PUT = "put took %d ms: topic %s, body %d bytes"
 _SLAVE = BrokerRole.SLAVE  # read at every put, see PUT_OK
 Inner = TypeVar("Inner", bound=MessageExtBrokerInner)
 # a clock set back makes the time under the lock look huge: not a busy page cache
@@ -124,7 +125,6 @@ class DefaultMessageStore(StoreView):
         self._sync_flush = config.is_sync_flush
         self._waits = self._sync_flush or config.waits_for_replicas
         self._next_warning = 0.0
-        self._slowest_ms = 0
         self.message_arriving_listeners: list[MessageArrivingListener] = [self._count_arrival]
         """Called with what has become visible, on the dispatch thread. Add to it before start()."""
         self._reput_service = self._make_reput_service()
@@ -525,7 +525,7 @@ class DefaultMessageStore(StoreView):
             result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, None, str(error))
         elapsed = (time.monotonic_ns() - begin) // 1_000_000
         if elapsed > SLOW_PUT_MS:
-            logger.warning("put took %d ms: topic %s, body %d bytes", elapsed, msg.topic, len(msg.body))
+            logger.warning(SLOW_PUT, elapsed, msg.topic, len(msg.body))
         appended = result.append_fields
         if result.status is not PUT_OK or appended is None:
             self.store_stats_service.put_failed()
@@ -539,11 +539,10 @@ class DefaultMessageStore(StoreView):
         return result
 
     def _warn_of_slow_puts(self) -> None:
-        """Of those that _put() did not see."""
-        slowest = self._single.slowest_ms
-        if slowest > max(SLOW_PUT_MS, self._slowest_ms):
-            logger.warning("a put took %d ms", slowest)
-            self._slowest_ms = slowest
+        """Of those that _put() did not see, the slowest since the last call."""
+        elapsed, topic, size = self._single.take_slowest()
+        if elapsed > SLOW_PUT_MS:
+            logger.warning(SLOW_PUT, elapsed, topic, size)
 
     def _check_status(self) -> PutMessageResult | None:
         if self._state != "running":

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.compiled import Worth
+from mqlake.compiled.kernels import single_layout as layout
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import encode_message
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag, MessageTimeUp
@@ -405,6 +406,16 @@ class TestCounts:
             store.put_message(usual())
             store.put_message(usual())
             assert stats.topic_totals()["T"][0] == 2
+
+    def test_a_slow_one_is_logged_by_whoever_looks_first(
+        self, store: DefaultMessageStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        put_surely(store, usual(bytes(77)))
+        store._single._words[layout.SLOW] = 700  # as if the disk had stood still
+        store._warn_of_slow_puts()
+        until(lambda: caplog.messages == ["put took 700 ms: topic T, body 77 bytes"])
+        store._warn_of_slow_puts()
+        assert len(caplog.messages) == 1
 
 
 def test_a_slot_is_found_or_not() -> None:

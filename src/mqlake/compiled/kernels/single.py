@@ -80,6 +80,9 @@ from mqlake.compiled.kernels.single_layout import (
     RECONSUME_TIMES,
     RECORD_MAX,
     RESULT_TYPE,
+    SLOW,
+    SLOW_BODY,
+    SLOW_TOPIC,
     SLOWEST,
     SPECIAL,
     STATE,
@@ -395,13 +398,16 @@ def fill_result(s, result, fields, place, size, host, timestamp, offset, places,
 
 
 @compiled
-def count_put(s, topic, count, size, began):
+def count_put(s, topic_at, body_size, count, size, began):
+    topic = words(topic_at)
     s[PUTS] += count
     s[PUT_BYTES] += size
     topic[TOPIC_PUTS] += count
     topic[TOPIC_BYTES] += size
     took = max((clock(CLOCK_REALTIME, s, CLOCK) - began) // 1_000_000, 0)
     s[SLOWEST] = max(s[SLOWEST], took)
+    if took >= s[SLOW]:
+        s[SLOW], s[SLOW_TOPIC], s[SLOW_BODY] = took, topic_at, body_size
     s[HISTOGRAM + min(took, HISTOGRAM_SIZE - 1)] += 1
 
 
@@ -489,7 +495,7 @@ def put_with(s, message, is_batch, key, fields, result):
         fill(mapped_file, s, FILE_TIMESTAMP, timestamp)
         host = slot(message, s, STORE_HOST)
         fill_result(s, result, fields, place, size_object, host, timestamp, offset, places, count_object)
-        count_put(s, topic, count, size, now)
+        count_put(s, topic_at, _bytes_size(body), count, size, now)
         # last: what a message had in its slots before may run code when it goes
         fill(message, s, STORE_TIMESTAMP, timestamp)
         fill(message, s, QUEUE_OFFSET, offset)

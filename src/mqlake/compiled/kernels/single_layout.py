@@ -50,7 +50,10 @@ TEMPLATE_SIZE = 11
 HISTOGRAM = TEMPLATE + TEMPLATE_SIZE
 """Puts by how long they took, ms; the last one of all that took longer."""
 HISTOGRAM_SIZE = 10_001
-SIZE = HISTOGRAM + HISTOGRAM_SIZE
+SLOW, SLOW_TOPIC, SLOW_BODY = range(HISTOGRAM + HISTOGRAM_SIZE, HISTOGRAM + HISTOGRAM_SIZE + 3)
+"""The slowest put since somebody set these to 0: how long it took, ms, the address of its topic's words, and the bytes
+of its body."""
+SIZE = SLOW_BODY + 1
 
 # --- words of a topic
 TOPIC_PUTS, TOPIC_BYTES, TOPIC_LENGTH, TOPIC_FIELD = range(4)

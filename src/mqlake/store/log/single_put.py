@@ -224,9 +224,17 @@ class SinglePut:
     def slowest_ms(self) -> int:
         return int(self._words[layout.SLOWEST])
 
+    def take_slowest(self) -> tuple[int, str, int]:
+        """Of the slowest put since the last call: ms, the topic ("" when it was forgotten), bytes of the body."""
+        words = self._words
+        ms, topic_at, size = words[[layout.SLOW, layout.SLOW_TOPIC, layout.SLOW_BODY]].tolist()
+        words[layout.SLOW] = 0
+        topic = next((topic for topic, address in list(self._topics.items()) if address == topic_at), "")
+        return ms, topic, size
+
     def histogram(self) -> list[int]:
         """Puts by how many ms they took; the last number is of all that took longer."""
-        histogram: list[int] = self._words[layout.HISTOGRAM :].tolist()
+        histogram: list[int] = self._words[layout.HISTOGRAM : layout.SLOW].tolist()
         return histogram
 
     def topic_totals(self) -> dict[str, tuple[int, int]]:
