@@ -148,7 +148,7 @@ class TestLife:
     def test_a_fenced_store_leaves_its_abort_file(self, tmp_path: Path) -> None:
         store = open_store(tmp_path, SMALL)
         store.put_message(message())
-        store._fence("a test")
+        store.fence("a test")
         result = store.put_message(message())
         assert (result.status, result.reason) == (PutMessageStatus.SERVICE_NOT_AVAILABLE, "fenced: a test")
         store.shutdown()

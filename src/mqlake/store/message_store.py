@@ -183,7 +183,7 @@ class DefaultMessageStore(StoreView):
             self.commit_log.delay_levels,
             self.running_flags,
             confirm_offset=lambda: self.confirm_offset,
-            on_damage=self._fence,
+            on_damage=self.fence,
             listeners=self.message_arriving_listeners,
             is_slave=lambda: self.config.broker_role is _SLAVE,
         )
@@ -463,7 +463,7 @@ class DefaultMessageStore(StoreView):
         return not self._sync_flush and (self.replicas is None or not self.config.waits_for_replicas)
 
     def async_put_many(
-        self, queues: Sequence[QueueId], write: WriteMany
+        self, queues: Sequence[QueueId], write: WriteMany, on_wanted: Callable[[], None] | None = None
     ) -> tuple[AppendedMany, PutMessageFuture | None] | None:
         """Stores simple messages of `queues` that `write` makes records of (see CommitLog.put_many); where they are,
         and what to wait for until they are as safe as the configuration asks, if anything. None: they were not stored,
@@ -471,7 +471,12 @@ class DefaultMessageStore(StoreView):
         if self._check_status() is not None:
             return None
         begin = time.monotonic_ns()
-        appended = self.commit_log.put_many(queues, write)
+        try:
+            appended = self.commit_log.put_many(queues, write, on_wanted)
+        except BaseException:
+            if self.commit_log.why_no_puts:
+                self.fence(self.commit_log.why_no_puts)
+            raise
         if appended is None:
             return None
         written, put = appended.written, self.store_stats_service.put
@@ -521,7 +526,7 @@ class DefaultMessageStore(StoreView):
         try:
             result = append(msg)
         except OSError as error:
-            self._fence(f"writing the commit log failed: {error}")
+            self.fence(f"writing the commit log failed: {error}")
             result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, None, str(error))
         elapsed = (time.monotonic_ns() - begin) // 1_000_000
         if elapsed > SLOW_PUT_MS:
@@ -634,9 +639,9 @@ class DefaultMessageStore(StoreView):
         self._reput_service.notify()
 
     def _on_flush_error(self, error: OSError) -> None:
-        self._fence(f"flushing the commit log failed: {error}")
+        self.fence(f"flushing the commit log failed: {error}")
 
-    def _fence(self, reason: str) -> None:
+    def fence(self, reason: str) -> None:
         """No message is taken any more, until the store is opened again and has recovered."""
         if self.running_flags.make_fenced(reason):
             logger.critical("the store is fenced: %s", reason)
@@ -757,7 +762,7 @@ class _Housekeeping(ServiceThread):
                     self._flush(thorough)
                 except OSError as error:
                     # what a second try reports may not be true; the next start makes them again from the log
-                    store._fence(f"flushing the consume queues failed: {error}")
+                    store.fence(f"flushing the consume queues failed: {error}")
             elif not doubted:
                 doubted = True
                 store._doubt_page_cache()

@@ -20,6 +20,19 @@ import pytest
 
 from mqlake.broker.fast.helper import Helper
 from mqlake.broker.fast.lease import Stake
+from mqlake.compiled.kernels import loop as kernels
+from mqlake.compiled.kernels.loop_layout import (
+    FAILED,
+    LEASE_AT,
+    NANOSECONDS,
+    NUMBERS_SIZE,
+    POSITION,
+    PUBLISHED,
+    STOPS,
+    STORED,
+    common_size,
+)
+from mqlake.compiled.kernels.send_layout import COLUMNS, PARTS, ROWS, SENDS_MAX, SIZE
 from mqlake.formats.record import decode_record
 from mqlake.remoting.loop import run
 from mqlake.store.message_store import open_store
@@ -85,7 +98,7 @@ def test_nothing_is_left_of_them(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_fails_ends_the_lease() -> None:
-    kernels = SimpleNamespace(help=lambda *_: 1 // 0)
+    failing = SimpleNamespace(help=lambda *_: 1 // 0)
     nothing = np.zeros(4, np.uint8)
     numbers = np.zeros(4, np.int64)
     stake = SimpleNamespace(
@@ -94,14 +107,38 @@ def test_a_thread_that_fails_ends_the_lease() -> None:
     hooked: list[object] = []
     before, threading.excepthook = threading.excepthook, hooked.append
     try:
-        helper = Helper(cast(Any, kernels), "FastLoop-9", cast(Stake, stake), numbers)
-        helper.begin(nothing, cast(Any, SimpleNamespace(numbers=numbers, octets=nothing)), 0)
+        common = np.zeros(common_size(1), np.int64)
+        helper = Helper(cast(Any, failing), "FastLoop-9", cast(Stake, stake), common)
+        helper._thread.join()
+        for _ in range(2):  # the event loop does not wait for it the next time either
+            with pytest.raises(RuntimeError, match="FastLoop-9 has ended"):
+                helper.begin(nothing, cast(Any, SimpleNamespace(numbers=numbers, octets=nothing)), 0)
         with pytest.raises(RuntimeError, match="FastLoop-9 has ended"):
             helper.end()
+        assert common[FAILED] == common[STOPS] == 1
         helper.close()
     finally:
         threading.excepthook = before
     assert "ZeroDivisionError" in repr(hooked)
+
+
+def test_a_record_before_that_never_comes() -> None:
+    """Who waits for it to be visible gives up when the thread that was to write it has failed."""
+    common, numbers = np.zeros(common_size(2), np.int64), np.zeros(NUMBERS_SIZE, np.int64)
+    columns = np.zeros(2 * PARTS + ROWS * SENDS_MAX, np.int64)
+    columns[2 * COLUMNS : 2 * COLUMNS + 2] = 2 * PARTS, len(columns)
+    columns[2 * PARTS + SIZE * SENDS_MAX] = 100
+    log = np.zeros(400, np.uint8)
+    common[PUBLISHED], common[POSITION] = 0, 200  # the first 100 bytes are another's
+    published: list[int] = []
+    waiting = threading.Thread(
+        target=lambda: published.append(kernels.publish(log, 100, 100, 1, numbers, columns, common))
+    )
+    waiting.start()
+    until(lambda: numbers[LEASE_AT + NANOSECONDS], "it waits")
+    common[FAILED] = 1
+    waiting.join()
+    assert published == [0] and common[STORED] == 0 and not log.any()
 
 
 class Producer:

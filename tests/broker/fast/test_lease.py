@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import lease as leases
-from mqlake.broker.fast.lease import QUEUES_KNOWN_MAX, Lease
+from mqlake.broker.fast.lease import QUEUES_KNOWN_MAX, Lease, Stake
 from mqlake.broker.metrics.rpc_latency import Rpc
+from mqlake.compiled.kernels.loop_layout import LEASE_AT, ROUNDS, STORED
+from mqlake.formats.record import decode_record
+from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import ONEWAY_FLAG
 from mqlake.remoting.loop import run
+from mqlake.store.message_store import open_store
+from mqlake.store.results import PutMessageStatus
 from tests.broker.fast.test_fast_send import (
     TOPIC,
     Wire,
@@ -28,7 +35,12 @@ from tests.broker.fast.test_fast_send import (
     two_brokers,
 )
 from tests.broker.live import SCENE_S
-from tests.waiting import PATIENCE_S, until_async
+from tests.waiting import PATIENCE_S, until, until_async
+
+
+def message() -> MessageExtBrokerInner:
+    host = ("127.0.0.1", 1)
+    return MessageExtBrokerInner(topic=TOPIC, body=b"put", born_host=host, store_host=host)
 
 
 def lease_of(controller: BrokerController) -> Lease:
@@ -55,6 +67,37 @@ def test_lone_sends_share_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert sum(stored) >= 30
 
     on_two_brokers(tmp_path, scene)
+
+
+def test_a_thread_with_nothing_to_read_waits_in_each_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after one has ended the lease before."""
+    for name in ("LEASE_NS", "LINGER_NS"):
+        monkeypatch.setattr(leases, name, 900_000_000)
+
+    async def play() -> None:
+        async with two_brokers(tmp_path, fastLoopThreads="2") as (fast, _), asyncio.timeout(SCENE_S):
+            stored: list[int] = []
+            monkeypatch.setattr(fast_loop(fast), "_leased", stored.append)
+            ports = [fast.port] * 2
+
+            def client() -> None:
+                with contextlib.ExitStack() as stack:
+                    peers = [
+                        stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+                        for port in ports
+                    ]
+                    for number in range(300):
+                        for peer in peers:
+                            peer.sendall(send(opaque=number))
+                        for peer in peers:
+                            said(peer, 1)
+
+            await asyncio.to_thread(client)
+            assert max(stored) > 100
+
+    run(play())
 
 
 def test_more_rounds_than_one_in_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,20 +165,87 @@ def test_a_lease_ends_where_the_event_loop_has_other_things_to_do(
     run(play())
 
 
-def test_a_lease_knows_whether_others_have_put(tmp_path: Path) -> None:
-    async def scene(fast: BrokerController, plain: BrokerController) -> None:
-        async with Wire(fast) as one, Wire(plain) as other, Wire(fast, moves=False) as apart:
-            store = fast.broker.store
-            for _ in range(3):  # the first makes its queue known
-                assert await one.say(send()) == await other.say(send())
-            assert lease_of(fast)._end_offset == store.max_phy_offset
-            assert await apart.say(send()) == await other.say(send())
-            assert lease_of(fast)._end_offset < store.max_phy_offset
-            for frame in (send(), half(), send()):  # Python stores what is no usual send, after the lease
-                assert await one.say(frame) == await other.say(frame)
-                assert lease_of(fast)._end_offset == store.max_phy_offset
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_lease_ends_where_somebody_else_wants_to_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
+) -> None:
+    """While its connections always have more to say, and while it waits for them."""
+    for name in ("LEASE_NS", "LINGER_NS", "BUSY_NS"):
+        monkeypatch.setattr(leases, name, 900_000_000_000)
+    frames = b"".join(send(opaque=number, queue_id=number % 3) for number in range(64))
 
-    on_two_brokers(tmp_path, scene)
+    async def play() -> None:
+        async with two_brokers(tmp_path) as (fast, _), asyncio.timeout(SCENE_S):
+            over = threading.Event()
+
+            def client() -> None:
+                with socket.create_connection(("127.0.0.1", fast.port), PATIENCE_S) as peer:
+                    while not over.wait(0 if is_busy else 0.02):
+                        peer.sendall(frames)
+                        said(peer, 64)
+
+            def puts() -> list[bool]:
+                """In another thread, and nothing wakes the event loop meanwhile."""
+                until(lambda: fast.broker.store.commit_log._lock.locked(), "there is a lease")
+                return [fast.broker.store.put_message(message()).is_ok for _ in range(3)]
+
+            sending = asyncio.create_task(asyncio.to_thread(client))
+            await until_async(lambda: fast_loop(fast).transports, "it is served")
+            lease_of(fast)._is_alone = lambda: True
+            assert await asyncio.to_thread(puts) == [True] * 3
+            over.set()
+            await sending
+
+    run(play())
+
+
+def said(peer: socket.socket, answers: int) -> None:
+    rest = b""
+    while answers > 0:
+        rest = rest[-8:] + peer.recv(1 << 20)
+        answers -= rest.count(b'"code":0,')
+
+
+def test_a_lease_that_fails_after_its_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has answered is not overwritten: the store takes nothing more, and the next start finds all."""
+    sent = [b"%d" % number for number in range(40)]
+    directory = tmp_path / "fast"
+
+    async def play() -> None:
+        async with two_brokers(tmp_path) as (fast, _), asyncio.timeout(SCENE_S), Wire(fast) as wire:
+            for _ in range(3):  # its queue is known then
+                await wire.say(send(b"first"))
+            failures: list[object] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+            serve = Stake.serve
+
+            def fails(self: Stake, *arguments: Any) -> None:
+                serve(self, *arguments)
+                if self.cells[LEASE_AT + ROUNDS] and arguments[2][STORED]:
+                    raise ZeroDivisionError
+
+            monkeypatch.setattr(Stake, "serve", fails)
+            answers = await wire.say(b"".join(send(body, opaque=n) for n, body in enumerate(sent)))
+            assert all(b'"code":0,' in answer for answer in answers[:40]) and set(answers[40:]) == {
+                b"hung up"
+            }
+            assert "ZeroDivisionError" in repr(failures)
+            put = await asyncio.to_thread(fast.broker.store.put_message, message())
+            assert put.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+            assert "where the log ends is not known any more: ZeroDivisionError" in put.reason
+            async with Wire(fast, moves=False) as another:
+                assert b'"code":0' not in b"".join(await another.say(send(b"refused")))
+
+    run(play())
+    [path] = [each.parent for each in directory.rglob("commitlog")]
+    with open_store(path) as store:
+        found = []
+        offset = store.min_phy_offset
+        while (raw := store.select_one_message_by_offset(offset)) is not None:
+            record = decode_record(raw)
+            found.append(record.body)
+            offset += record.store_size
+        assert found[-41:] == [b"first", *sent]
 
 
 def test_statistics_and_latencies_are_counted(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import select
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -63,7 +62,6 @@ class FastLoop:
         self._ready: select.epoll | None = None
         """Says which shares are to be served; each is reported once, until it is watched again: what the event loop
         has to do while it is served are other things."""
-        self._stop = -1
         self._messages = 0
         for fast_send in fast_sends:
             fast_send.on_taken = self._on_taken
@@ -172,8 +170,6 @@ class FastLoop:
             )
             self._ready = select.epoll()
             loop.add_reader(self._ready.fileno(), self.turn)
-            if len(self.shares) > 1:
-                self._stop = os.eventfd(0, os.EFD_NONBLOCK)
         assert self._ready is not None
         self._ready.register(share.open(), select.EPOLLIN | select.EPOLLONESHOT)
         if share is not self.shares[0]:
@@ -194,9 +190,7 @@ class FastLoop:
             loop.remove_reader(self._ready.fileno())
             self._ready.close()
             self._ready = None
-        if self._stop >= 0:
-            os.close(self._stop)
-            self._stop = -1
+        self._lease = None
 
     # --- turns
 
@@ -245,28 +239,28 @@ class FastLoop:
         assert kernels is not None and lease is not None
         if not shares or not lease.may_begin:
             return None
+        for share in shares:
+            share.stake.forget()
         try:
             for share in shares:
                 share.begin_pulls()
             try:
-                has_served = lease.run(kernels, [share.stake for share in shares], self._stop)
+                has_served = lease.run(kernels, [share.stake for share in shares])
             finally:
                 for share in shares:
                     share.end_pulls()
         except Exception:
-            if not any(share.stake.rows for share in shares):
+            if not any(share.stake.has_begun for share in shares):
                 # nothing was read: a round meets the same error, and closes the connections that wait
                 logger.exception("a lease could not begin")
                 return None
-            for share in shares:
-                share.abandon(share.stake.rows)
+            for share in shares:  # what was read of these, and not answered, is not known
+                share.hang_up()
             raise
         if not has_served:
             return None
         self._leased(lease.stored)
-        ready = sum(share.after_lease(lease.stored) for share in shares)
-        lease.note_own_puts()
-        return ready
+        return sum(share.after_lease(lease.stored) for share in shares)
 
     def _leased(self, messages: int) -> None:
         """A lease has stored so many."""

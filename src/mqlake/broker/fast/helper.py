@@ -20,6 +20,7 @@ from mqlake.compiled.kernels.loop_layout import (
     DESK_SIZE,
     DONE_FD,
     EPOLL_FD,
+    FAILED,
     LOG_AT,
     LOG_SIZE,
     OVER,
@@ -29,6 +30,7 @@ from mqlake.compiled.kernels.loop_layout import (
     SEND_NUMBERS_SIZE,
     SEND_OCTETS_AT,
     SEND_OCTETS_SIZE,
+    STOPS,
     WAKE_FD,
 )
 
@@ -74,13 +76,19 @@ class Helper:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
         try:
             _help(kernels, self._desk, stake, common)
+        except BaseException:
+            common[[FAILED, STOPS]] = 1  # those that wait for its records wait in vain
+            raise
         finally:
             self._cells[OVER] = 1
             os.eventfd_write(self._done, 1)
 
     def begin(self, log: Bytes, parts: Parts, record_max: int) -> None:
-        """Has it serve until the lease ends; the arrays stay where they are until then."""
+        """Has it serve until the lease ends; the arrays stay where they are until then. RuntimeError when the thread
+        has failed before."""
         cells = self._cells
+        if cells[OVER]:
+            raise RuntimeError(f"the thread {self._thread.name} has ended")
         if parts is not self._parts:
             self._parts = parts
             cells[SEND_NUMBERS_AT], cells[SEND_NUMBERS_SIZE] = parts.numbers.ctypes.data, len(parts.numbers)

@@ -16,7 +16,10 @@ before that goes on: whatever else there is of the broker is the event loop's al
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -33,6 +36,7 @@ from mqlake.compiled.kernels.loop_layout import (
     CODES,
     COUNT,
     ENDS_NS,
+    FAILED,
     FIRST_SIZE,
     KNOWN,
     LATENCIES_AT,
@@ -52,6 +56,7 @@ from mqlake.compiled.kernels.loop_layout import (
     STOP_FD,
     STOPS,
     STORED,
+    THREADS,
     common_size,
 )
 from mqlake.compiled.kernels.send_layout import LAST_PLACE, QUEUE_SIZE, QUEUES, TOUCHED
@@ -62,7 +67,7 @@ LEASE_NS = 10_000_000
 """While nobody else is served and no consumer waits: what a lease costs in Python, 0.15 ms, is a small part of it. The
 event loop's timers wait for it; other things that the loop has to do end it."""
 COMMON_LEASE_NS = 3_000_000
-"""While others put messages, too, or slaves wait for them: they wait for the lock of the log."""
+"""While slaves wait for messages."""
 LINGER_NS = 900_000
 """How long a lease waits for more; and how long it lasts where it does not."""
 BUSY_NS, BUSY = 10_000_000, 32
@@ -116,6 +121,16 @@ class Stake:
         self.helper: Helper | None = None
         """None for the thread of the event loop."""
         self._queue_numbers: Int64s = np.empty(0, np.int64)
+
+    def forget(self) -> None:
+        """What the last lease brought."""
+        self.rows, self.was_busy, self.served = 0, False, None
+        self.cells[LEASE_AT + ROUNDS] = -1
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether compiled code has read anything since."""
+        return self.cells[LEASE_AT + ROUNDS] >= 0
 
     def know(self, places: int) -> None:
         """The first `places` queues that the columns name as TOUCHED are known from now on."""
@@ -193,8 +208,11 @@ class Lease:
         self._queues: list[QueueId] = []
         """Of all stakes."""
         self._known_to: list[list[QueueId]] = []
-        self._ended_ns = self._end_offset = 0
-        """When the last lease ended, and where in the log."""
+        self._ended_ns = 0
+        """When the last lease ended."""
+        self._stop = os.eventfd(0, os.EFD_NONBLOCK)
+        """Readable when the lease is to end."""
+        weakref.finalize(self, os.close, self._stop)  # another thread may be just about to write to it
         self.others = _descriptor_of(asyncio.get_running_loop())
         """What is readable when the event loop has something to do; -1 if it does not say."""
         self.stored = 0
@@ -210,9 +228,10 @@ class Lease:
         """True if more is to be expected, as there was something a moment ago."""
         return time.monotonic_ns() - self._ended_ns < (BUSY_NS if self.stored >= BUSY else LINGER_NS)
 
-    def run(self, kernels: ModuleType, stakes: Sequence[Stake], stop: int = -1) -> bool:
-        """One lease, of the first stake in this thread and of the others in their helpers'; what it brought is in them.
-        False, and nothing was read, when the store takes nothing in this way. `stop`: an eventfd that ends it."""
+    def run(self, kernels: ModuleType, stakes: Sequence[Stake]) -> bool:
+        """One lease, of the first stake in this thread and of the others in their helpers'; what it brought is in
+        them, which have forgotten the last one. False, and nothing was read, when the store takes nothing in this
+        way."""
         self._gather()
         queues, cells, rows = self._queues, self._cells, self._rows
         # compiled code waits for more only where more has come lately
@@ -221,8 +240,6 @@ class Lease:
         replicas = self._store.replicas
         has_slaves = replicas is not None and replicas.needed_from() is not None
         self.stored, known = 0, len(queues)
-        for stake in stakes:
-            stake.rows, stake.was_busy, stake.served = 0, False, None
 
         def write(
             out: Bytes,
@@ -232,18 +249,17 @@ class Lease:
             store_timestamp: int,  # noqa: ARG001 - compiled code asks the clock
         ) -> WrittenMany:
             cells[POSITION] = cells[PUBLISHED] = position
-            cells[BASE], cells[AWAKE] = base_offset, len(stakes)
-            cells[STORED] = cells[STOPS] = 0
+            cells[BASE], cells[THREADS], cells[AWAKE] = base_offset, len(stakes), len(stakes)
+            cells[STORED] = cells[FAILED] = 0
             rows[COUNT:, :known] = 0
             rows[OFFSET, :known] = queue_offsets
-            is_common = has_slaves or base_offset + position != self._end_offset
-            most = COMMON_LEASE_NS if is_common else LEASE_NS
+            most = COMMON_LEASE_NS if has_slaves else LEASE_NS
             ends_ns, others = time.monotonic_ns() + min(lasts, most), self.others
             for stake in stakes:
-                stake.begin(ends_ns=ends_ns, lingers=lingers, others=others, stop=stop)
+                stake.begin(ends_ns=ends_ns, lingers=lingers, others=others, stop=self._stop)
                 others = -1  # one thread watches the event loop
             self._serve(kernels, stakes, out)
-            self.stored, self._end_offset = cells[STORED], base_offset + cells[POSITION]
+            self.stored = cells[STORED]
             counts, sizes, puts = rows[COUNT : PUTS + 1, :known].tolist()
             return WrittenMany(
                 self.stored,
@@ -255,27 +271,36 @@ class Lease:
                 max(stake.cells[LEASE_AT + LONGEST_NS] for stake in stakes),
             )
 
-        self._store.async_put_many(queues, write)
+        if cells[STOPS]:  # of the last lease; from here on somebody may want the lock
+            cells[STOPS] = 0
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._stop)
+        self._store.async_put_many(queues, write, self._end_soon)
         self._ended_ns = time.monotonic_ns()
         if self.stored:
             for stake in stakes:
                 stake.measure()
         return stakes[0].served is not None
 
-    def note_own_puts(self) -> None:
-        """What has been put since the last lease was left over from it, and is nobody else's."""
-        self._end_offset = self._store.max_phy_offset
+    def _end_soon(self) -> None:
+        """Somebody else wants to put."""
+        self._cells[STOPS] = 1
+        os.eventfd_write(self._stop, 1)
 
     def _serve(self, kernels: ModuleType, stakes: Sequence[Stake], out: Bytes) -> None:
         first, *others = stakes
-        helpers = [(stake, stake.helper) for stake in others if stake.helper is not None]
-        for stake, helper in helpers:
-            helper.begin(out, stake.fast_send.parts, stake.fast_send.record_max)
+        begun: list[Stake] = []
         try:
+            for stake in others:
+                if stake.helper is not None:
+                    stake.helper.begin(out, stake.fast_send.parts, stake.fast_send.record_max)
+                    begun.append(stake)
             first.serve(kernels, out, self.common)
+        except BaseException:
+            self._cells[FAILED] = self._cells[STOPS] = 1
+            raise
         finally:
-            for stake, helper in helpers:
-                stake.take(helper.end())
+            _wait_for(begun)
 
     def _gather(self) -> None:
         """Every queue that is known to a stake, and which column of the lease's is its own."""
@@ -291,6 +316,19 @@ class Lease:
             places = [columns.setdefault(queue, len(columns)) for queue in stake.queues]
             stake.numbers[PLACES_AT : PLACES_AT + len(places)] = places
         self._queues = list(columns)
+
+
+def _wait_for(stakes: Sequence[Stake]) -> None:
+    """Until the helpers of all these are done, also where one has failed."""
+    failures = []
+    for stake in stakes:
+        assert stake.helper is not None
+        try:
+            stake.take(stake.helper.end())
+        except RuntimeError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _descriptor_of(loop: Any) -> int:

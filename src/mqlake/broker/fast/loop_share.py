@@ -165,10 +165,13 @@ class LoopShare:
         self._peers[fd, HEARD] = 0
         return True
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
         """Closes the connections."""
         for transport in list(self.transports.values()):
             transport.abort()
+
+    def close(self) -> None:
+        self.hang_up()
         if self._epoll is not None and self.stake.helper is not None:
             self.stake.helper.close()
             self.stake.helper = None

@@ -42,6 +42,7 @@ from mqlake.compiled.kernels.loop_layout import (
     EVENT_SIZE,
     EVENTS_AT,
     EVENTS_MAX,
+    FAILED,
     FD,
     FDS_MAX,
     FIRST,
@@ -96,6 +97,7 @@ from mqlake.compiled.kernels.loop_layout import (
     STOP_FD,
     STOPS,
     STORED,
+    THREADS,
     UNSENT_START,
     UNSENT_STOP,
     WAKE_FD,
@@ -418,7 +420,11 @@ def reserve(log_size, count, columns, loop_numbers, common):
 @compiled
 def publish(log, position, size, count, loop_numbers, numbers, common):
     """Makes `count` messages visible, whose records are at log[position:] and have `size` bytes, when all before them
-    are. None may have a size or be answered before: after a kill nothing whole follows what is missing."""
+    are; how many. None may have a size or be answered before: after a kill nothing whole follows what is missing.
+
+    Whoever was given room before publishes it: nothing between `reserve` and here can raise, wait for anything but a
+    page of the log's file, or end early. Should it happen all the same, a thread that FAILED ends the wait of the
+    others."""
     lease, asked = loop_numbers[LEASE_AT:LATENCIES_AT], 0
     columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
     while True:
@@ -427,6 +433,8 @@ def publish(log, position, size, count, loop_numbers, numbers, common):
         _unlock(address(common, np.int64(0)))
         if is_next:
             break
+        if common[FAILED] != 0:
+            return np.int64(0)
         asked += 1
         if asked > PATIENT:
             lease[SECONDS], lease[NANOSECONDS] = 0, PATIENCE_NS
@@ -440,6 +448,7 @@ def publish(log, position, size, count, loop_numbers, numbers, common):
     common[STORED] += count
     common[PUBLISHED] = position + size
     _unlock(address(common, np.int64(0)))
+    return np.int64(count)
 
 
 @compiled
@@ -450,7 +459,7 @@ def append(log, received, count, loop_numbers, numbers, send_octets, common):
     if count > 0:
         store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
         write_sends(log, position, common[BASE], received, count, store_timestamp, numbers, send_octets)
-        publish(log, position, size, count, loop_numbers, numbers, common)
+        count = publish(log, position, size, count, loop_numbers, numbers, common)
     return count
 
 
@@ -458,7 +467,7 @@ def append(log, received, count, loop_numbers, numbers, send_octets, common):
 def stop(loop_numbers, common):
     """Has the other threads end the lease, too."""
     lease = loop_numbers[LEASE_AT:LATENCIES_AT]
-    if lease[STOP_FD] >= 0 and common[STOPS] == 0:
+    if common[THREADS] > 1 and common[STOPS] == 0:
         common[STOPS] = 1
         lease[SECONDS] = 1
         _write(np.int32(lease[STOP_FD]), address(lease, np.int64(SECONDS)), np.uintp(8))

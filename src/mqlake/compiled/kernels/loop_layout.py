@@ -61,9 +61,9 @@ PEERS_AT = FREE_AT + 1 + SLOTS_MAX
 ) = range(14)
 """Of a thread's part in a lease. Given: how many queues are known, when it ends, how long it waits for more, the
 descriptor of who else is to be served, and the eventfd that ends the lease of all its threads (-1: nobody, none).
-Taken: how many rounds there were, and how long the longest took that stored messages. While it lasts: what of a read
-did not fit into the columns, for the next round: its row, and its bytes in RECEIVED (CARRIED_STOP 0: nothing). The
-others are room for what the system is asked: a timespec, and three pollfds."""
+Taken: how many rounds there were (-1: it has not begun), and how long the longest took that stored messages. While it
+lasts: what of a read did not fit into the columns, for the next round: its row, and its bytes in RECEIVED
+(CARRIED_STOP 0: nothing). The others are room for what the system is asked: a timespec, and three pollfds."""
 ONLY_CARRIED = 2
 """Of CARRIES: the last round, which reads nothing new."""
 LEASE_AT = PEERS_AT + FDS_MAX * PEER_SIZE
@@ -82,16 +82,17 @@ QUEUES_KNOWN_MAX = 128
 NUMBERS_SIZE = PLACES_AT + QUEUES_KNOWN_MAX
 
 LOCK_SIZE = 8
-POSITION, PUBLISHED, BASE, AWAKE, STORED, FIRST_SIZE, STOPS = range(LOCK_SIZE, LOCK_SIZE + 7)
+POSITION, PUBLISHED, BASE, THREADS, AWAKE, STORED, FIRST_SIZE, STOPS, FAILED = range(LOCK_SIZE, LOCK_SIZE + 9)
 """Of the numbers that the threads of a lease have in common, after a pthread_mutex_t (zeros: free). Given: where in the
 log's file the next record goes, up to where there are records, the physical offset of that file, and how many threads
-there are. Taken: POSITION after the last record, how many messages were stored, the size of the first record, and
-whether a thread has ended the lease. While it lasts: POSITION is where nobody has been given room yet, PUBLISHED where
-the first record begins that is not visible, AWAKE how many threads do not wait for more."""
+there are (also AWAKE). Taken: POSITION after the last record, how many messages were stored, the size of the first
+record, and whether a thread, or somebody else, has ended the lease. While it lasts: POSITION is where nobody has been
+given room yet, PUBLISHED where the first record begins that is not visible, AWAKE how many threads do not wait for
+more. FAILED: a thread has left compiled code by an exception, and what it was given room for may never be visible."""
 OFFSET, COUNT, BYTES, PUTS = range(4)
 """Rows of QUEUES, with a column for each queue that a thread knows: its next offset, and what the lease has stored in
 it (see QUEUE_MESSAGES in send_layout)."""
-QUEUES_AT = LOCK_SIZE + 7
+QUEUES_AT = LOCK_SIZE + 9
 
 
 def common_size(threads: int) -> int:

@@ -13,7 +13,6 @@ the lock is taken. Whether the store takes messages at all, and when one counts 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -79,6 +78,7 @@ from mqlake.message import (
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.log_lock import LogLock
 from mqlake.store.log.single_put import SinglePut
 from mqlake.store.results import (
     APPEND_OK,
@@ -175,10 +175,12 @@ class CommitLog:
         self.begin_time_in_lock = 0
         self._prefault = prefault
         self._put_timer = put_timer
-        self._lock = threading.Lock()
+        self._lock = LogLock()
         self._topics: dict[str, tuple[bytes, int]] = {}
         """Topics that may be written: the field of a record, and the record version that has it."""
         self._last_file: MappedFile | None = None
+        self.why_no_puts = ""
+        """Once it is not known where the log ends."""
         # no field of a record of this size can be too long
         self._unchecked_max = min(config.max_message_size, PROPERTIES_LENGTH_MAX)
         self._prop_crc = config.enabled_append_prop_crc
@@ -350,6 +352,8 @@ class CommitLog:
         return self._roll(mapped_file)
 
     def _find_last_file(self) -> MappedFile | None:
+        if self.why_no_puts:
+            raise OSError(self.why_no_puts)
         self._last_file = self.files.get_last_mapped_file()
         self.single.use(self._last_file)
         return self._last_file
@@ -390,10 +394,14 @@ class CommitLog:
         known = self._topics.get(topic)
         return known is not None and known[1] == 1
 
-    def put_many(self, queues: Sequence[QueueId], write: WriteMany) -> AppendedMany | None:
+    def put_many(
+        self, queues: Sequence[QueueId], write: WriteMany, on_wanted: Callable[[], None] | None = None
+    ) -> AppendedMany | None:
         """Appends what `write` makes of simple messages to `queues`, in one step: all become visible together. None
-        when nothing fits, or when this log is not written through a mapping: then they have to come singly."""
-        with self._lock:
+        when nothing fits, or when this log is not written through a mapping: then they have to come singly. A `write`
+        that takes long has an `on_wanted`, which another thread calls that waits to put; and it may make its records
+        visible by itself. If it raises after that, this log takes nothing any more: the next start finds its end."""
+        with self._lock if on_wanted is None else self._lock.lent(on_wanted):
             mapped_file = self._last_file
             if mapped_file is None or self._prop_crc or not mapped_file.is_mapped:
                 return None
@@ -404,8 +412,8 @@ class CommitLog:
     ) -> AppendedMany | None:
         """Under the lock: has compiled code encode records at the end of a file, and publishes them."""
         self.begin_time_in_lock = begin = self.clock_ms()
+        start, base = mapped_file.wrote_position, mapped_file.file_from_offset
         try:
-            start, base = mapped_file.wrote_position, mapped_file.file_from_offset
             offsets = self.queue_offsets
             queue_offsets = [offsets.get(queue, 0) for queue in queues]
             written = write(out, start, base, queue_offsets, begin)
@@ -417,6 +425,14 @@ class CommitLog:
                 self._prefault(mapped_file)
             for queue, offset, count in zip(queues, queue_offsets, written.queue_counts, strict=True):
                 offsets[queue] = offset + count
+        except BaseException as error:
+            if out[
+                start : start + 4
+            ].any():  # a record has its size, and may have been answered: nothing may go there
+                self.why_no_puts = f"where the log ends is not known any more: {error!r}"
+                self._last_file = None
+                self.single.close()
+            raise
         finally:
             self.begin_time_in_lock = 0
         return AppendedMany(base + start, base + end, begin, written, queue_offsets)

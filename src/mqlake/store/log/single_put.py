@@ -26,6 +26,7 @@ from mqlake.compiled.kernels import single_layout as layout
 from mqlake.formats.record import encode_unpublished
 from mqlake.message import HOST_BYTES, Host, MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.log.log_lock import LogLock
 from mqlake.store.results import APPEND_OK, PUT_OK, PutMessageResult
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class SinglePut:
     def __init__(
         self,
         offsets: dict[tuple[str, int], int],
-        lock: threading.Lock,
+        lock: LogLock,
         special: Iterable[str],
         record_max: int,
         batch_max: int,
