@@ -230,7 +230,9 @@ class TransactionalMessageService:
                 count,
                 group,
             )
-        logger.info(
+        quiet = (new_offset, new_op_offset) == (half_offset, op_offset) and not this.asked
+        logger.log(
+            logging.DEBUG if quiet else logging.INFO,
             "half queue %d: from %d to %d, %d put back, %d asked for; op queue from %d to %d",
             queue_id,
             half_offset,
