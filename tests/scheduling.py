@@ -1,12 +1,13 @@
 """Which worker of `make test` runs which test file, and when.
 
-    gw0   Spark, longest file first ──────────▶ then what is left of the others
-    gw1   Java peers, longest file first ─────▶
-    gw2…  the rest, longest file first ───────▶
+    gw0, 3, 6…   Spark, longest file first ──────────▶ then what is left of the others
+    gw1, 4…      Java peers, longest file first ─────▶
+    gw2, 5, 7…   the rest, longest file first ───────▶
 
 A file runs in one worker. What takes long to start (a Spark session, a JVM of RocketMQ's) lives as long as its worker,
-so a worker stays with one kind of file as long as there is one. Long files come first: the last ones are short, and
-all workers end at about the same time.
+so a worker stays with one kind of file as long as there is one. Each kind has workers by the processor time that its
+files take together, so that all kinds last to the end. Long files come first: the last ones are short, and all workers
+end at about the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 SPARK, JAVA, REST = "spark", "java", "rest"
-KINDS = (SPARK, JAVA, REST)
+BY_START = (REST, JAVA, SPARK)
+"""The sooner a worker has what they need, the earlier: this is what it takes when none of its own kind is left."""
+FIRST_KINDS = (SPARK, JAVA, REST, SPARK, JAVA, REST, SPARK, REST)
+"""By the worker's number; more workers begin again."""
 
 LONGEST = (
     "tests/fuzz/test_fuzz.py",
@@ -135,6 +139,5 @@ class KindScheduling(LoadFileScheduling):  # type: ignore[misc]
 
 def preferred(files: Sequence[str], worker: int) -> str:
     """Of the files that are left, in their order, the one that a worker takes next."""
-    start = min(worker, len(KINDS) - 1)
-    kinds = KINDS[start:] + KINDS[:start]
+    kinds = (FIRST_KINDS[worker % len(FIRST_KINDS)], *BY_START)
     return min(files, key=lambda file: kinds.index(kind_of(file)))

@@ -32,6 +32,8 @@ def test_long_files_come_first_then_those_with_many_tests() -> None:
 
 def test_a_worker_stays_with_its_kind() -> None:
     files = ["tests/store/test_clean.py", "tests/interop/test_golden.py", "tests/spark/log/test_splits.py"]
-    assert [preferred(files, worker) for worker in range(4)] == [files[2], files[1], files[0], files[0]]
-    assert preferred(files[:1], 0) == files[0]
-    assert preferred(files[1:], 2) == files[2]
+    rest, java, spark = files
+    found = [preferred(files, worker) for worker in range(9)]
+    assert found == [spark, java, rest, spark, java, rest, spark, rest, spark]
+    assert preferred(files[:2], 0) == rest and preferred(files[1:], 2) == java
+    assert preferred(files[:1], 0) == rest and preferred(files[2:], 1) == spark
