@@ -1,8 +1,11 @@
-"""Sends of real clients take the fast path: Java's, Go's, C++'s (librocketmq), Node's (ali-ons) and mqlake's own."""
+"""Sends of real clients take the fast path: Java's, Go's, C++'s (librocketmq), Node's (ali-ons), Rust's
+(rocketmq-client-rust, on demand) and mqlake's own."""
 
 from __future__ import annotations
 
+import json
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +20,15 @@ from tests.interop.brokers import MqlakeBroker
 from tests.interop.java_client import JavaClients, message
 from tests.interop.test_broker_cpp_client import home
 from tests.interop.test_broker_go_client import peer
-from tests.interop.test_grpc_clients import node_program
+from tests.interop.test_grpc_clients import ON_DEMAND, node_program
 from tests.waiting import PATIENCE_S, until
 
 __all__ = ["home", "peer"]
 
 COUNT = 40
-TOPICS = "Unusual", "Go", "Java", "Python", "Cpp", "Node"
+TOPICS = "Unusual", "Go", "Java", "Python", "Cpp", "Node", "Rust", "RustCommitted"
 NODE = Path(__file__).parent / "node"
+RUST = Path(__file__).parent / "rust"
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +90,34 @@ def test_node(broker: MqlakeBroker) -> None:
     command = [*node_program(NODE), broker.namesrv, "Node", str(COUNT)]
     subprocess.run(command, check=True, timeout=PATIENCE_S)
     assert_all_are_fast(broker, "Node", COUNT)
+
+
+@pytest.fixture(scope="module")
+def rust() -> Path:
+    """Its program. Its 300 crates take minutes of CPU, so what it writes is also in test_fast_send.py."""
+    cargo = shutil.which("cargo")
+    assert cargo is not None, "cargo is needed for the Rust client: https://rustup.rs"
+    subprocess.run([cargo, "build", "--quiet", "--locked", "--release"], cwd=RUST, check=True)
+    return RUST / "target" / "release" / "remoting-rust-peer"
+
+
+@ON_DEMAND[0]
+@ON_DEMAND[1]
+def test_rust(broker: MqlakeBroker, rust: Path) -> None:
+    def run(*arguments: object) -> list[str]:
+        done = subprocess.run(
+            [rust, *map(str, arguments)], stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_S
+        )
+        return done.stdout.splitlines()
+
+    assert len(run("send", broker.namesrv, "Rust", COUNT)) == 2 * COUNT + 1
+    assert_all_are_fast(broker, "Rust", 4 * COUNT)
+    run("commit", broker.namesrv, "RustCommitted", COUNT)
+    assert_all_are_fast(broker, "RustCommitted", COUNT)
+    consumed = [
+        json.loads(line) for line in run("consume", broker.namesrv, "GID_rust_all", "Rust", 4 * COUNT)
+    ]
+    assert sorted((each["tags"], int(each["body"])) for each in consumed) == [
+        (how, n) for how in ("async", "batch", "oneway", "sync") for n in range(COUNT)
+    ]
+    assert all((each["keys"], each["number"]) == (f"key-{each['body']}", each["body"]) for each in consumed)

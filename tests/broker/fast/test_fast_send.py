@@ -474,7 +474,7 @@ def _as_cpp(header: dict[str, Any]) -> str:
 
 
 def _as_rust(header: dict[str, Any]) -> str:
-    shuffled = dict(sorted(header["extFields"].items(), key=lambda item: hash(item[1])))
+    """bname also beside names of one letter."""
     order = (
         "code",
         "language",
@@ -485,8 +485,15 @@ def _as_rust(header: dict[str, Any]) -> str:
         "extFields",
         "serializeTypeCurrentRPC",
     )
-    whole = {**header, "language": "RUST", "remark": None, "extFields": shuffled}
+    fields = dict(sorted({**header["extFields"], "bname": "broker-a"}.items()))
+    whole = {**header, "language": "RUST", "remark": None, "extFields": fields}
     return _compact({name: whole[name] for name in order})
+
+
+def _in_any_order(header: dict[str, Any]) -> str:
+    """As a client whose maps have none."""
+    fields = header["extFields"]
+    return _compact(header | {"extFields": dict(sorted(fields.items(), key=lambda item: hash(item[1])))})
 
 
 def _as_node(header: dict[str, Any]) -> str:
@@ -505,11 +512,12 @@ def _compact(header: dict[str, Any], **options: Any) -> str:
         _as_cpp,
         _as_rust,
         _as_node,
+        _in_any_order,
         json.dumps,
         lambda header: json.dumps(dict(reversed(header.items())), indent=2),
         lambda header: f" \r\n\t{json.dumps(header, separators=(' , ', ' : '))}\n",
     ],
-    ids=["Go", "C++", "Rust", "Node", "spaces", "backwards", "spaces everywhere"],
+    ids=["Go", "C++", "Rust", "Node", "any order", "spaces", "backwards", "spaces everywhere"],
 )
 def test_headers_as_clients_write_them(tmp_path: Path, write: Callable[[dict[str, Any]], str]) -> None:
     async def scene(fast: BrokerController, plain: BrokerController) -> None:

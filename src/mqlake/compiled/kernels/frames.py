@@ -168,6 +168,9 @@ LONG_NAMES = (
 EndTransactionRequestHeader that it has besides, which have letters here only."""
 LONG_NAMES_TEXT = _word("".join(LONG_NAMES))
 LONG_NAMES_END = np.cumsum([len(name) for name in LONG_NAMES])
+BNAME = LONG_NAMES.index("bname")
+"""A letter that SendMessageRequestHeaderV2 does not use; Rust's clients send the name beside those of one letter."""
+BNAME_NAME = _word("bname")
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -349,7 +352,7 @@ def field_letter(buf, start, length, head):
     if length == 1:
         head[HEAD_NAMES] |= SHORT
         letter = byte(buf, start) - SMALL_A
-        return letter if 0 <= letter < SHORT_LETTERS else np.int64(-1)
+        return letter if 0 <= letter < SHORT_LETTERS and letter != BNAME else np.int64(-1)
     if equals(buf, start, length, ACCESS_KEY_NAME):
         return np.int64(ACCESS_KEY)
     if equals(buf, start, length, SIGNATURE_NAME):
@@ -358,6 +361,8 @@ def field_letter(buf, start, length, head):
         return np.int64(SECURITY_TOKEN)
     if equals(buf, start, length, ONS_CHANNEL_NAME):  # C++ clients send it, signed or not
         return np.int64(ONS_CHANNEL)
+    if equals(buf, start, length, BNAME_NAME):
+        return np.int64(BNAME)
     head[HEAD_NAMES] |= LONG
     first = np.int64(0)
     for letter in range(len(LONG_NAMES_END)):

@@ -46,6 +46,8 @@ NEW_ROOM = 256
 START = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0)
 ADDED = (0x5A827999, 0x6ED9EBA1, 0x8F1BBCDC, 0xCA62C1D6)
 LONG_ORDER = np.array(sorted(range(len(frames.LONG_NAMES)), key=frames.LONG_NAMES.__getitem__), np.int64)
+SHORT_NAMES = ["bname" if n == frames.BNAME else chr(ord("a") + n) for n in range(frames.SHORT_LETTERS)]
+SHORT_ORDER = np.array(sorted(range(len(SHORT_NAMES)), key=SHORT_NAMES.__getitem__), np.int64)
 CHARACTERS = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
 ).copy()
@@ -216,7 +218,7 @@ def put_fields(text, end, head, fields):
         if i < SIGNING:
             letter = np.int64(frames.ACCESS_KEY + i)
         else:
-            letter = LONG_ORDER[i - SIGNING] if is_long else np.int64(i - SIGNING)
+            letter = LONG_ORDER[i - SIGNING] if is_long else SHORT_ORDER[i - SIGNING]
         length = fields[letter, 1]
         if length > 0:
             if fields[letter, 0] != stop:
