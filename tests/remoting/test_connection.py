@@ -8,6 +8,7 @@ import gc
 import logging
 import socket
 import ssl
+import struct
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -232,6 +233,26 @@ def test_garbage_closes_that_connection_only(run, garbage, caplog):
 
     with caplog.at_level(logging.CRITICAL):
         run(main())
+
+
+def test_a_client_that_resets_before_it_is_accepted(run, caplog):
+    """Its requests come from an address, or nothing is done."""
+    addresses: list[str] = []
+
+    async def main():
+        async with serving() as service:
+            service.server.processors.register(BUSY, lambda peer, _: addresses.append(peer.remote_address))
+            gone = socket.create_connection(("127.0.0.1", service.server.port))
+            gone.sendall(encode_frame(request(BUSY)))
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            gone.close()
+            async with RemotingClient() as client:
+                assert (await client.call(service.address, request(ECHO, b"mine"))).body_bytes() == b"mine"
+            await until_async(lambda: not service.server.connections, "all are gone")
+            assert all(addresses)
+
+    run(main())
+    assert not caplog.records
 
 
 def test_frames_that_are_encoded_already(run):

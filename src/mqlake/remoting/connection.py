@@ -275,11 +275,14 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._opened(transport, self._endpoint.limits.write_high_water)
-        self.remote_address = self._address_called or format_address(transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")
+        self.remote_address = self._address_called or format_address(peer)
         self.local_address = format_address(transport.get_extra_info("sockname"))
         self._endpoint.connections.add(self)
         for callback in self._endpoint.on_open:
             callback(self)
+        if peer is None and transport.get_extra_info("socket") is not None:
+            transport.abort()  # reset before it was accepted: nobody can say from where its requests come
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
