@@ -7,7 +7,7 @@
 # make bench   mqlake beside its peers, a ratio a line; AGAINST=DIR: beside another checkout, by CPU time
 # make wheel   the wheel in dist, installed for a trial and measured
 # make spark-versions   the Spark tests with the oldest and the newest PySpark
-# make lock    resolve the dependencies anew
+# make lock    resolve the dependencies again
 SHELL := /bin/bash
 # The system's Python where it will do: distributions optimize theirs with profiles, which one built from source
 # (pyenv's) mostly lacks, and pure Python takes up to twice as long there. `make PYTHON=python3.13` takes another.

@@ -118,11 +118,11 @@ def cluster_options(command: Command) -> Command:
 
 
 def with_context(given: Context, name: str, ctx: click.Context) -> ClientConfig:
-    """What options say, and where they say nothing a context: the one that is named, or, without -n and $NAMESRV_ADDR,
-    the current one. Keys and TLS are taken together. ConfigError, OSError."""
+    """The options, completed from a context: the one named, or, without -n and $NAMESRV_ADDR, the current one. The two
+    keys are taken from the same place, and so are all TLS options. Raises ConfigError, OSError."""
 
     def is_said(*parameters: str) -> bool:
-        """On the command line; a variable counts less than a context that is named."""
+        """True if one is given: on the command line, or in a variable unless --context overrides it."""
         counts = {ParameterSource.COMMANDLINE} | (set() if name else {ParameterSource.ENVIRONMENT})
         return any(ctx.get_parameter_source(each) in counts for each in parameters)
 
@@ -184,7 +184,7 @@ def read_credentials(path: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def reachable() -> Iterator[None]:
-    """Says what to do when no name server answers."""
+    """Adds to NoNameServerError what to do."""
     try:
         yield
     except NoNameServerError as error:

@@ -278,7 +278,7 @@ def consume(
 
 
 async def _topics(where: ClientConfig) -> set[str]:
-    """All topics; none where a name server does not tell."""
+    """All topics; empty if the name server refuses to list them."""
     from mqlake.client.admin import Admin
 
     with contextlib.suppress(MqlakeError):
@@ -335,7 +335,7 @@ class _Job:
                     await consumer.commit()
 
     async def _find_ends(self, consumer: PullConsumer, queues: Iterable[MessageQueue]) -> None:
-        """All messages that were stored before a time that is over are there: the ends of now are beyond it."""
+        """For a time in the past the current ends do: everything stored before it is in the queues already."""
         is_over = self.until is not None and self.until.kind == "time" and self.until.value <= now_ms()
         if self.exit_at_end or is_over:
             self.ends = {queue: await consumer.max_offset(queue) for queue in queues}

@@ -1,8 +1,8 @@
 """`mqlake`: one command with a group of subcommands for each room.
 
 Exit status: 0 success, 1 the store or the data is damaged or the command failed (named by file and offset), 2 the
-command line or the configuration is invalid, 3 something is not installed. An expected error (MqlakeError) or an error
-of the system (OSError) is one line on stderr; MQLAKE_DEBUG=1 adds the traceback.
+command line or the configuration is invalid, 3 something is not installed, 130 Ctrl-C. An expected error (MqlakeError)
+or an error of the system (OSError) is one line on stderr; MQLAKE_DEBUG=1 adds the traceback.
 """
 
 from __future__ import annotations

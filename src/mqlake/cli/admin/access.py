@@ -405,7 +405,7 @@ def _source(text: str) -> str:
 
 
 def _said_of(text: str, make: Callable[[str], Made]) -> Made:
-    """What `make` makes of a text; its ConfigError names the text, which RocketMQ's words do not."""
+    """make(text); a ConfigError gets the text in front, which RocketMQ's message lacks."""
     try:
         return make(text)
     except IllegalError as error:

@@ -1,4 +1,4 @@
-"""`mqlake admin broker ha` and `promote`: who follows whom, how far behind, and a slave that becomes master."""
+"""`mqlake admin broker ha` and `promote`: the slaves of each master, their lag, and promoting a slave."""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ def run(
 
 
 def _engine(name: str, where: Where, running: contextlib.ExitStack) -> Any:
-    """What writes; a Spark session that it needs ends with `running`. MissingPartError for Spark without PySpark."""
+    """The engine that writes; if it needs a Spark session, that ends with `running`. Raises MissingPartError for Spark
+    without PySpark."""
     from mqlake.lake.tables.step import LocalEngine
 
     if name == "local" or (name == "auto" and importlib.util.find_spec("pyspark") is None):

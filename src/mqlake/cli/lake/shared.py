@@ -34,7 +34,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line says of a lake; `places`: lake.toml, its folder, or stores."""
+    """The options that describe a lake; `places`: lake.toml, its folder, or stores."""
 
     places: tuple[str, ...] = ()
     format: str | None = None

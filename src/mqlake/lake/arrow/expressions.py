@@ -56,7 +56,7 @@ class _Literal:
 
 
 def conditions_of(expression: pc.Expression | None) -> tuple[Condition, ...]:
-    """Conditions that every row for which the expression is true fulfils; none for what cannot be told."""
+    """Conditions that hold for every row for which the expression is true; parts that cannot be converted give none."""
     if expression is None:
         return ()
     try:

@@ -62,7 +62,7 @@ class Properties:
         self._split(offsets.astype(np.int64))
 
     def _split_compiled(self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]) -> bool:
-        """False when names become equal only by being mended, which is for the other way to sort out."""
+        """False if names become equal only after invalid UTF-8 is replaced, which only the other method handles."""
         assert self._kernels is not None
         self.data = as_input(buf, np.uint8)
         room = (self._bytes + self.n) // 4  # a name, a value and two separators, of a byte each at least

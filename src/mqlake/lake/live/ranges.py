@@ -109,7 +109,8 @@ def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int,
 
 
 def planned(options: ReadOptions) -> list[QueueRange]:
-    """What the options name, as the brokers have it now. Raises what Live, resolve() and in_queue() raise."""
+    """The queues and offsets that the options name, as the brokers report them now. Raises what Live, resolve() and
+    in_queue() raise."""
     with Live(options.cluster) as live:
         queues = live.queues(subscribed(live, options))
         bounds = live.bounds(queues)

@@ -32,7 +32,7 @@ class WholeLog:
         return cls(storage, files, archive, older)
 
     def back_to(self, offset: int) -> WholeLog:
-        """With the archive's files if the store does not reach back to a physical offset; else nobody is asked."""
+        """With the archive's files if the store does not reach back to `offset`; else the archive is not read."""
         if self.archive is None or (self.files and self.files[0].base_offset <= offset):
             return self
         return self.of(self.storage, self.files, self.archive)
@@ -65,7 +65,7 @@ class WholeLog:
         return all(mark.fits(storage, files) for storage, files in self.parts)
 
     def cut(self, split_size: int, start: int, end: int) -> list[Split]:
-        """What begins between two physical offsets."""
+        """The splits of the records that begin between two physical offsets."""
         return [split for place in self.parts for split in cut(*place, split_size, [(start, end)])]
 
     def deleted(self, start: int, end: int) -> str | None:

@@ -49,7 +49,7 @@ class BrokerPiece:
 
 @dataclass(frozen=True)
 class BrokerTail:
-    """What queues have after a table's position, up to where they ended when this was made."""
+    """The messages of queues after a table's position, up to their ends when this was created."""
 
     ranges: Sequence[QueueRange]
     options: ReadOptions

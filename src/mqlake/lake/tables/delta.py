@@ -515,7 +515,7 @@ def _translated(name: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What an object store said, of an error that names each layer it came through; else all of it."""
+    """The object store's own message, out of an error that repeats every layer it passed through; else all of it."""
     said = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", str(error))
     if said is not None:
         return f"the object store answers {said[1]}: {said[2]}"

@@ -102,7 +102,7 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """What an error of a library is about: libraries of catalogs wrap that of the socket or the database."""
+    """The innermost error: catalog libraries wrap that of the socket or the database."""
     for inner in (getattr(error, "orig", None), getattr(error, "reason", None), *error.args[:1]):
         if isinstance(inner, BaseException):
             return root_cause(inner)

@@ -1,4 +1,4 @@
-"""Parquet files of a table, whichever format lists them: read with filters, and those that nobody lists."""
+"""Parquet files of a table, whichever format lists them: read with filters, and those that no format lists."""
 
 from __future__ import annotations
 

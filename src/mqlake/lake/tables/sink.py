@@ -124,8 +124,8 @@ def names_of(names: Sequence[str]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Batch:
-    """What tasks wrote: `queues` by sink_queue() with the rows that were written; None: the rows do not say where they
-    come from. `named`: the user gave the app its name."""
+    """The result of tasks: `queues` by sink_queue() with the rows written to each; None if the rows do not name their
+    queue. `named`: the user gave the app its name."""
 
     app: str
     query: str

@@ -88,7 +88,7 @@ def waiting_seconds(messages: int, state: TableState) -> float:
 
 
 class Tail(Protocol):
-    """What a source has after a table's position, up to where it ended when this was made."""
+    """The messages of a source after a table's position, up to its end when this was created."""
 
     def pieces(self, conditions: tuple[Condition, ...]) -> Sequence[Piece]:
         """Those that may have rows which fulfil the conditions."""
@@ -112,7 +112,7 @@ class Source(Protocol):
         """Of each queue the first queue offset that is there, and the one that the next message will have."""
 
     def tail(self, topic: str, state: TableState | None) -> Tail:
-        """What is there now and not in the table. Raises what plan() raises."""
+        """The messages that the source has now and the table lacks. Raises what plan() raises."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _as_many(splits: list[Split | Pick], bytes_max: int, end: int) -> tuple[list
 
 @dataclass(frozen=True)
 class StoreTail:
-    """What logs have after a table's position, up to where they ended when this was made."""
+    """The messages of logs after a table's position, up to their ends when this was created."""
 
     topic: str
     logs: Sequence[tuple[str, _Log, LogOptions, int]]

@@ -44,7 +44,7 @@ class State(Protocol):
 
     @classmethod
     def from_transactions(cls, version_of: Callable[[str], int | None], names: Sequence[str]) -> Self | None:
-        """What the txn actions say; `names`: those whose numbers are asked for."""
+        """Read from Delta's txn actions; `names`: the application ids to look up."""
 
 
 def commit_number(commit_id: str) -> int:

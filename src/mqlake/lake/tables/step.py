@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """What a task needs of a target."""
+    """The parts of a target that a task needs."""
 
     rows: TableRows
     spec: WriteSpec
@@ -221,7 +221,7 @@ def check_dense(
 
 
 def next_state(state: TableState | None, written: Written, reached: Mapping[str, Mark]) -> TableState:
-    """What the table has after the commit."""
+    """The table's state after the commit."""
     before = state or TableState()
     following = {queue: found.last + 1 for queue, found in written.queues.items()}
     return TableState(

@@ -228,7 +228,7 @@ class TopicTable:
         )
 
     def rewind_plan(self, moment: int | datetime) -> Rewind:
-        """What rewind() would do. TableError when there is no such version."""
+        """The plan of rewind(). Raises TableError if there is no such version."""
         head = self.table.head()
         versions = self.table.versions()
         version = moment if isinstance(moment, int) else self.table.version_at(moment)

@@ -97,7 +97,7 @@ def verify_table(
 
 
 def _against_log(found: TableVerification, source: Source, topic: str, state: TableState) -> None:
-    """What lies between the table's end and the log's beginning, and beyond the log's end."""
+    """Messages that are lost between the table's end and the log's beginning, and rows beyond the log's end."""
     for name, (first, following) in sorted(source.bounds(topic).items()):
         known = state.queues.get(name)
         if known is not None and known < first:
