@@ -145,13 +145,47 @@ def double(number):
 
 
 def test_numba_still_has_what_is_taken_of_it(own_directory: Path, tmp_path: Path) -> None:
-    """Fails when numba no longer has `_cache` in a dispatcher or `_locator_classes`: see the module's docstring."""
+    """Fails when numba no longer has `_cache` in a dispatcher, `_locator_classes`, or libraries as `_Entry` takes them
+    apart: see the module's docstring."""
     assert isinstance(numba.njit(lambda: 1)._cache, numba.core.caching.NullCache)
     first = module_of(tmp_path, "kept", FUNCTION).double
     assert (first(2), hits(first)) == (4, 0)
     assert len(list(own_directory.glob("kept.double-*"))) == 2
     second = module_of(tmp_path, "kept", FUNCTION).double
     assert (second(2), hits(second)) == (4, 1)
+    (loaded,) = second.overloads.values()
+    assert loaded.library._shared_module is None
+
+
+CALLER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from mqlake.compiled import cache
+cache.directories = lambda source: iter([sys.argv[1]])
+import kept
+
+@cache.compiled
+def more(number):
+    return kept.double(number) + MORE
+
+print(kept.double(1), sum(kept.double.stats.cache_hits.values()), more(3))
+"""
+
+
+def test_a_function_that_was_loaded_is_compiled_into_one_that_calls_it(tmp_path: Path) -> None:
+    (tmp_path / "kept.py").write_text(FUNCTION)
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", CALLER.replace("MORE", more), str(tmp_path)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout.split()
+        for more in ("4", "5")
+    ]
+    assert said == [["2", "0", "10"], ["2", "1", "11"]]
 
 
 ONCE = """

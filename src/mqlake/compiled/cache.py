@@ -9,8 +9,8 @@ process compiles for itself, with one warning. Of processes that miss the same e
 and the others wait for it.
 
 numba has no public way to give a function a cache of one's own. `compiled` therefore sets the dispatcher's private
-`_cache`, and `_Locator` stands in the list `CacheImpl._locator_classes`; pyproject.toml bounds the versions, and
-tests/compiled/test_cache.py fails when one of the two is gone.
+`_cache`, `_Locator` stands in the list `CacheImpl._locator_classes`, and `_Entry` takes a library apart; pyproject.toml
+bounds the versions, and tests/compiled/test_cache.py fails when one of them is gone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import IO, Any, ClassVar
 
 import numpy as np
+from llvmlite import binding
 from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
+from numba.core.codegen import JITCodeLibrary
 
 from mqlake.compiled.directories import directories, is_writable
 
@@ -123,27 +125,68 @@ def _source_digest(module_name: str) -> str:
 class _Locator(_CacheLocator):
     """Tells numba where entries are kept and whether they are current."""
 
-    def __init__(self, function: FunctionType, directory: str) -> None:
+    def __init__(self, function: FunctionType, directory: str, made_of: str) -> None:
         self._function = function
         self._directory = directory
+        self._made_of = made_of
 
     def get_cache_path(self) -> str:
         return self._directory
 
     def get_source_stamp(self) -> str:
-        return stamp(self._function)
+        return self._made_of
 
     def get_disambiguator(self) -> str:
         return str(self._function.__code__.co_firstlineno)
 
 
-def _cache_in(directory: str, function: FunctionType) -> FunctionCache:
+class _Library(JITCodeLibrary):
+    """The machine code of an entry. Its bitcode is for functions that are compiled later and call this one."""
+
+    bitcode: bytes
+    _shared_module: Any
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None:
+            self._shared_module = binding.parse_bitcode(self.bitcode)
+        return self._shared_module
+
+
+@functools.cache
+def _no_bitcode() -> bytes:
+    bitcode: bytes = binding.parse_assembly("").as_bitcode()
+    return bitcode
+
+
+class _Entry(CompileResultCacheImpl):
+    """An entry whose bitcode is not read when it is loaded, which would take as long as all else of it: it is kept
+    with the names that numba looks up in it."""
+
+    def reduce(self, data: Any) -> Any:
+        described, library = data.fndesc, data.library
+        named = (
+            described.llvm_func_name,
+            described.llvm_cpython_wrapper_name,
+            described.llvm_cfunc_wrapper_name,
+        )
+        return [name for name in named if library.get_pointer_to_function(name)], super().reduce(data)
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        names, ((name, kind, (machine_code, bitcode)), *rest) = payload
+        target_context.codegen()._engine._defined_symbols.update(names)
+        data = super().rebuild(target_context, ((name, kind, (machine_code, _no_bitcode())), *rest))
+        library = data.library
+        library.__class__, library.bitcode, library._shared_module = _Library, bitcode, None
+        return data
+
+
+def _cache_in(directory: str, function: FunctionType, made_of: str) -> FunctionCache:
     class Here(_Locator):
         @classmethod
         def from_function(cls, py_func: FunctionType, _py_file: str) -> _Locator:
-            return cls(py_func, directory)
+            return cls(py_func, directory, made_of)
 
-    class Impl(CompileResultCacheImpl):
+    class Impl(_Entry):
         _locator_classes: ClassVar = [Here]
 
     class Cache(FunctionCache):
@@ -180,9 +223,8 @@ class KernelCache(NullCache):
     @functools.cached_property
     def _places(self) -> list[FunctionCache]:
         # at the first call, when all that the function names is defined
-        return [
-            _cache_in(place, self._function) for place in directories(self._function.__code__.co_filename)
-        ]
+        function, made_of = self._function, stamp(self._function)
+        return [_cache_in(place, function, made_of) for place in directories(function.__code__.co_filename)]
 
     @property
     def cache_path(self) -> str | None:
