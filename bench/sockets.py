@@ -53,9 +53,10 @@ SEND_SIZE = 128
 SUBSCRIPTION_FLAG = 0x4
 RING = 1024
 """Messages that are made before, and sent again and again."""
-SEND_ANSWER_SIZE = 180
+SEND_ANSWER_SIZE = 288
+BATCH_ANSWER_SIZE = SEND_ANSWER_SIZE + 33 * (BATCH - 1)
 PULL_ANSWER_SIZE = 37_700
-"""Bytes of an answer of mqlake's, which the empty loop gives too."""
+"""Bytes of an answer of mqlake's, which the empty loop gives too. That to a batch has an id for each message."""
 
 
 class SocketLoad:
@@ -336,8 +337,9 @@ class Side:
 
 @contextlib.contextmanager
 def _servers(
-    context: Context, answer_size: int, answers: int = 0, **settings: str
+    context: Context, answer_sizes: Sequence[int], answers: int = 0, **settings: str
 ) -> Iterator[dict[str, Broker]]:
+    """mqlake's, RocketMQ's perhaps, and an empty loop for each of the answer sizes, which is its name."""
     scale = context.scale
     config = {
         # where another process takes the processors for a moment, sends wait for it rather than being refused
@@ -349,7 +351,7 @@ def _servers(
     with context.scratch("sockets") as root, contextlib.ExitStack() as running:
         servers: dict[str, Broker] = {
             "mqlake": MqlakeBroker(root / "mqlake", config, small=False),
-            "limit": EmptyLoop(root, answer_size, answers),
+            **{str(size): EmptyLoop(root, size, answers) for size in answer_sizes},
         }
         if scale.java:
             servers["java"] = JavaBroker(root / "java", config, small=False, jvm=scale.jvm)
@@ -436,12 +438,15 @@ def _judged(shape: Shape, done: dict[str, list[Round]]) -> Line:
 
 def _send_lines(context: Context, shapes: Sequence[Shape], **settings: str) -> Iterator[Line]:
     scale = context.scale
-    with _servers(context, SEND_ANSWER_SIZE, **settings) as servers:
+    with _servers(context, (SEND_ANSWER_SIZE, BATCH_ANSWER_SIZE), **settings) as servers:
+        limits = {name: server for name, server in servers.items() if name.isdigit()}
+        brokers = {name: server for name, server in servers.items() if name not in limits}
         for shape in shapes:
+            limit = limits[str(BATCH_ANSWER_SIZE if shape.batch > 1 else SEND_ANSWER_SIZE)]
             count = int(shape.share * (scale.batch_sends if shape.batch > 1 else scale.sends))
             with contextlib.ExitStack() as open_loads:
                 sides = {}
-                for name, server in servers.items():
+                for name, server in {**brokers, "limit": limit}.items():
                     load = sends(
                         server.address,
                         count,
@@ -463,11 +468,12 @@ def socket_sync(context: Context) -> Iterator[Line]:
 
 def socket_pulls(context: Context) -> Iterator[Line]:
     # the log is longer than the processor's cache, so what the limit sends is, too
-    with _servers(context, PULL_ANSWER_SIZE, context.scale.drained // MESSAGES_A_PULL) as servers:
+    limit = str(PULL_ANSWER_SIZE)
+    with _servers(context, (PULL_ANSWER_SIZE,), context.scale.drained // MESSAGES_A_PULL) as servers:
         filled = {
             name: fill(server.address, PULLED_TOPIC, context.scale.drained)
             for name, server in servers.items()
-            if name != "limit"
+            if name != limit
         }
         for shape in PULLS:
             with contextlib.ExitStack() as open_loads:
@@ -476,11 +482,11 @@ def socket_pulls(context: Context) -> Iterator[Line]:
                     load = pulls(servers[name].address, PULLED_TOPIC, messages, in_flight=shape.in_flight)
                     sides[name] = Side(servers[name], open_loads.enter_context(contextlib.closing(load)))
                 load = SocketLoad(
-                    servers["limit"].address,
+                    servers[limit].address,
                     [_pull_frame(PULLED_TOPIC, 0, 0, 0)],
                     filled["mqlake"] // MESSAGES_A_PULL,
                     filled["mqlake"],
                     in_flight=shape.in_flight,
                 )
-                sides["limit"] = Side(servers["limit"], open_loads.enter_context(contextlib.closing(load)))
+                sides["limit"] = Side(servers[limit], open_loads.enter_context(contextlib.closing(load)))
                 yield _line(context, shape, sides)
