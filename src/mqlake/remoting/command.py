@@ -108,7 +108,7 @@ class RemotingCommand:
         return header_class.decode(self.ext_fields)
 
     def body_bytes(self) -> bytes:
-        """The body in one piece, which is the caller's to keep; empty when there is none."""
+        """The body as one copy that the caller may keep; empty if there is no body."""
         body = self.body
         if body is None:
             return b""

@@ -1,4 +1,4 @@
-"""EpollTransport: a connection's socket, apart from the event loop's own, for who reads many sockets in one step.
+"""EpollTransport: a connection's socket outside the event loop, for an owner that reads many sockets in one step.
 
     epoll, of which the loop sees one descriptor ─▶ its owner ─┬─ reads and answers a connection itself
                                                               └─ `read`, `_write_rest` or `feed` of its transport

@@ -139,7 +139,7 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
         self._pending.clear()
 
     def _lost_hint(self) -> str:
-        """What may explain to a client that its connection was lost: a sentence's end, or nothing."""
+        """A possible reason for a lost connection, to append to a client's error; empty if there is none."""
         return ""
 
     def eof_received(self) -> bool:

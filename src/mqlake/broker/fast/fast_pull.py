@@ -421,7 +421,7 @@ class FastPull:
 
     @property
     def takes_plain_pulls(self) -> bool:
-        """True if pulls may be answered that nobody else has to see."""
+        """True if neither access control nor a consume hook has to see each pull, so that compiled code may answer."""
         return self._access is None and not self._broker.hooks.consume
 
     def _prepare_pull(self, connection: Connection, plan: PullPlan, number: int, *, may_look: bool) -> object:

@@ -1,16 +1,17 @@
-"""Lease: the event loop's thread, lent to compiled code for a moment in which it serves sends alone.
+"""Lease: the event loop's thread, lent for a moment to compiled code, which serves sends and pulls by itself.
 
     lock of the log ─▶ serve: [read all that are ready ─ store ─ answer ─ wait for more]… ─▶ statistics, unlock
                    └─▶ serve, in a helper's thread, for connections of its own        … ─▶┘
-                        ends after LEASE_NS, or with anything that is not a usual send to a queue that is known,
-                        or when the event loop has something else to do
+                        ends after LEASE_NS, or with any frame but a usual send to a known queue or a pull by a known
+                        plan, or when the event loop has something else to do
 
 What a put costs in Python (the lock, the queues' offsets, statistics, waking dispatch and flush) is paid once for all
 that come in that time, and nothing else is paid for them in the interpreter. A message is in the mapped log before it
-is answered, as any other; that the log is longer now is said at the end, so dispatch sees it up to LEASE_NS later.
+is answered, as always; the new end of the log is published at the end of the lease, so dispatch sees it up to LEASE_NS
+later.
 
-A lease may have several threads (`fastLoopThreads`), all of which work for it while the event loop's does and are done
-before that goes on: whatever else there is of the broker is the event loop's alone, as ever.
+A lease may have several threads (`fastLoopThreads`). They work only while the event loop's thread is in the lease, and
+end before it goes on, so everything else in the broker still belongs to the event loop alone.
 """
 
 from __future__ import annotations
