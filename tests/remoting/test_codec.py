@@ -100,6 +100,8 @@ def test_a_length_that_no_frame_has(size: int):
 
 
 def test_the_longest_frame_is_waited_for():
+    with pytest.raises(ProtocolError, match="begins with 'GET ', as HTTP does"):
+        frame_size(memoryview(b"xGET / HTTP/1.1"), 1, 15)
     assert frame_size(struct.pack(">i", 16_777_212), 0, 4) == 16_777_216
     assert frame_size(b"\0\0\0", 0, 3) == 0
     assert frame_end(struct.pack(">i", 16_777_212), 0, 4) == 0

@@ -52,6 +52,9 @@ _LANGUAGE_BY_NAME: dict[str, LanguageCode] = {language.name: language for langua
 _LANGUAGE_BY_CODE: dict[int, LanguageCode] = {int(language): language for language in LanguageCode}
 _NAME_BY_LANGUAGE = {language: language.name for language in LanguageCode}
 
+_HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"HTTP")
+"""What health checks and scanners send to the wrong port, and proxies answer."""
+
 
 def frame_size(data: Buffer, start: int, end: int) -> int:
     """Bytes of the frame at `start`, 0 if more are needed to tell. ProtocolError if it is not a frame."""
@@ -59,7 +62,9 @@ def frame_size(data: Buffer, start: int, end: int) -> int:
         return 0
     size = int(_LENGTH.unpack_from(data, start)[0]) + 4
     if not 8 <= size <= FRAME_SIZE_MAX:
-        raise ProtocolError(f"a frame of {size} bytes: it must be 8 to {FRAME_SIZE_MAX}")
+        text = bytes(data[start : start + 4])
+        kind = f"; it begins with {text.decode()!r}, as HTTP does" if text in _HTTP else ""
+        raise ProtocolError(f"a frame of {size} bytes: it must be 8 to {FRAME_SIZE_MAX}{kind}")
     return size
 
 
