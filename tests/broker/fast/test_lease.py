@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,46 @@ def test_a_lease_ends_where_somebody_else_wants_to_put(
     run(play())
 
 
+@pytest.mark.parametrize("is_asyncio", [True, False])
+def test_a_lease_ends_when_a_timer_of_the_event_loop_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asyncio: bool
+) -> None:
+    """While its connections always have more to say; and it does not begin to last where a callback waits."""
+    for name in ("LEASE_NS", "LINGER_NS", "BUSY_NS"):
+        monkeypatch.setattr(leases, name, 900_000_000_000)
+    frames = b"".join(send(opaque=number, queue_id=number % 3) for number in range(64))
+
+    async def play() -> None:
+        async with two_brokers(tmp_path) as (fast, _):
+            rounds, is_over = 0, threading.Event()
+
+            def client() -> None:
+                nonlocal rounds
+                with socket.create_connection(("127.0.0.1", fast.port), PATIENCE_S) as peer:
+                    while not is_over.is_set() and rounds < 5000:
+                        peer.sendall(frames)
+                        said(peer, 64)
+                        rounds += 1
+
+            sending = asyncio.create_task(asyncio.to_thread(client))
+            loop = asyncio.get_running_loop()
+            while not fast_loop(fast).transports:
+                await asyncio.sleep(0.001)
+            lease_of(fast)._is_alone = lambda: True
+            for _ in range(3):
+                future = loop.create_future()
+                loop.call_later(0.02, loop.call_soon, future.set_result, None)
+                await future
+            is_over.set()
+            await sending
+            assert rounds < 5000
+
+    if is_asyncio:
+        asyncio.run(play())
+    else:
+        run(play())
+
+
 def said(peer: socket.socket, answers: int) -> None:
     rest = b""
     while answers > 0:
@@ -332,6 +373,33 @@ def test_under_sync_flush_there_are_none(tmp_path: Path) -> None:
             assert fast_loop(fast).messages == 1
 
     on_two_brokers(tmp_path, scene, flushDiskType="SYNC_FLUSH")
+
+
+@pytest.mark.parametrize("runs", [asyncio.run, run])
+def test_how_long_an_event_loop_has_nothing_to_do(runs: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        left_ns, found = leases._time_left_of(loop), loop.create_future()
+        one, other = socket.socketpair()
+
+        def look() -> None:
+            if left := left_ns():  # else it still does what it began with
+                found.set_result([left, loop.call_soon(bool) and left_ns()])
+                loop.remove_reader(one)
+
+        with one, other:
+            loop.call_later(3600, bool)
+            loop.add_reader(one, look)
+            other.send(b"x")
+            left, left_with_callback = await found
+        assert 3_000_000_000_000 < left <= 3_600_000_000_000
+        assert left_with_callback == 0
+
+    runs(play())
+
+
+def test_an_event_loop_that_tells_nothing() -> None:
+    assert leases._time_left_of(object())() == leases.FOREVER
 
 
 def test_an_event_loop_that_names_no_descriptor_gets_its_thread_back_at_once() -> None:

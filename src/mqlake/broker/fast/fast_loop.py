@@ -196,6 +196,8 @@ class FastLoop:
 
     def turn(self) -> int:
         """One lease, or rounds where there can be none; how many connections were ready in the last round."""
+        if self._lease is not None:
+            self._lease.look_ahead()
         shares = self._shares_to_serve()
         # all of them are asked: each keeps up with the broker's settings
         takes = [share.takes_sends for share in shares]
@@ -205,9 +207,12 @@ class FastLoop:
             only_pulls = len(shares) == 1 and shares[0].only_pulls
             if all(takes) and not only_pulls and (rows := self._serve(shares)) is not None:
                 return rows
-            others = self._lease.others if only_pulls and self._lease is not None else -1
+            others, left_ns = -1, 0
+            if only_pulls and self._lease is not None:
+                others, left_ns = self._lease.others, self._lease.time_left_ns
             return sum(
-                share.rounds(takes=may, others=others) for share, may in zip(shares, takes, strict=True)
+                share.rounds(takes=may, others=others, time_left_ns=left_ns)
+                for share, may in zip(shares, takes, strict=True)
             )
         finally:
             self._watch(shares)

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
@@ -66,7 +68,7 @@ from mqlake.store.log.commit_log import QueueId, WrittenMany
 
 LEASE_NS = 10_000_000
 """While nobody else is served and no consumer waits: what a lease costs in Python, 0.15 ms, is a small part of it. The
-event loop's timers wait for it; other things that the loop has to do end it."""
+event loop's next timer ends it, and so do other things that the loop has to do."""
 COMMON_LEASE_NS = 3_000_000
 """While slaves wait for messages."""
 LINGER_NS = 900_000
@@ -76,6 +78,7 @@ BUSY_NS, BUSY = 10_000_000, 32
 processor in between are no sign that clients have stopped."""
 SHARED_LEASE_NS = 300_000
 """While the event loop serves other connections, too: each step of what it does for them may wait for a lease."""
+FOREVER = 1 << 62
 _CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _RPCS = [
     Rpc(int(code), int(ResponseCode.SUCCESS), False, oneway) for code in _CODES for oneway in (False, True)
@@ -216,8 +219,15 @@ class Lease:
         weakref.finalize(self, os.close, self._stop)  # another thread may be just about to write to it
         self.others = _descriptor_of(asyncio.get_running_loop())
         """What is readable when the event loop has something to do; -1 if it does not say."""
+        self.time_left_ns = 0
+        """Until the event loop has to do something that no descriptor says: 0 if there is something now."""
+        self._time_left = _time_left_of(asyncio.get_running_loop())
         self.stored = 0
         """How many messages the last lease stored."""
+
+    def look_ahead(self) -> None:
+        """Asks the event loop for the time that is left, before this turn gives it more to do."""
+        self.time_left_ns = self._time_left()
 
     @property
     def may_begin(self) -> bool:
@@ -255,7 +265,7 @@ class Lease:
             rows[COUNT:, :known] = 0
             rows[OFFSET, :known] = queue_offsets
             most = COMMON_LEASE_NS if has_slaves else LEASE_NS
-            ends_ns, others = time.monotonic_ns() + min(lasts, most), self.others
+            ends_ns, others = time.monotonic_ns() + min(lasts, most, self.time_left_ns), self.others
             for stake in stakes:
                 stake.begin(ends_ns=ends_ns, lingers=lingers, others=others, stop=self._stop)
                 others = -1  # one thread watches the event loop
@@ -338,3 +348,43 @@ def _descriptor_of(loop: Any) -> int:
         getattr(loop, "_selector", None), "fileno", None
     )
     return int(backend()) if callable(backend) else -1
+
+
+def _time_left_of(loop: Any) -> Callable[[], int]:
+    """What tells the nanoseconds until a timer of the event loop is due, 0 while callbacks wait; FOREVER if there is
+    none, or the loop does not say."""
+    if type(loop).__module__ == "uvloop":
+        left = _time_left_of_uvloop(loop)
+        if left is not None:
+            return left
+    if not (hasattr(loop, "_ready") and hasattr(loop, "_scheduled")):
+        return lambda: FOREVER
+
+    def time_left() -> int:
+        if loop._ready:
+            return 0
+        return max(0, int((loop._scheduled[0]._when - loop.time()) * 1e9)) if loop._scheduled else FOREVER
+
+    return time_left
+
+
+def _time_left_of_uvloop(loop: Any) -> Callable[[], int] | None:
+    """The same from libuv itself, which asks it in each turn; None where that cannot be called."""
+    try:
+        module = sys.modules["uvloop.loop"]
+        timeout_ms = ctypes.PyDLL(str(module.__file__)).uv_backend_timeout
+        capsule = module.libuv_get_loop_t_ptr(loop)
+        get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    except (KeyError, AttributeError, OSError):
+        return None
+    get_pointer.argtypes, get_pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+    timeout_ms.argtypes, timeout_ms.restype = (ctypes.c_void_p,), ctypes.c_int
+    pointer = ctypes.c_void_p(get_pointer(capsule, None))
+
+    def time_left(
+        asked: Callable[[ctypes.c_void_p], int] = timeout_ms, pointer: ctypes.c_void_p = pointer
+    ) -> int:
+        left = asked(pointer)
+        return left * 1_000_000 if left >= 0 else FOREVER
+
+    return time_left

@@ -62,8 +62,7 @@ from mqlake.store.results import PutMessageFuture
 logger = logging.getLogger(__name__)
 
 PULLS_NS = 20_000_000
-"""How long compiled code answers pulls before Python has its turn, if nothing else comes: without the log's lock, but
-timers of the event loop wait for it."""
+"""How long compiled code answers pulls before Python has its turn, if nothing else comes: without the log's lock."""
 ROUNDS_MAX = 8
 """Rounds in a row before the event loop has its turn."""
 
@@ -219,11 +218,12 @@ class LoopShare:
 
     # --- rounds
 
-    def rounds(self, *, takes: bool, others: int = -1) -> int:
+    def rounds(self, *, takes: bool, others: int = -1, time_left_ns: int = 0) -> int:
         """Some, where there can be no lease, or one for a while, where only pulls came lately and `others` is readable
-        when the event loop has something to do; how many connections were ready in the last one."""
+        when the event loop has something to do, which it will have in `time_left_ns`; how many connections were ready
+        in the last one."""
         rows = 0
-        lasts_ns = PULLS_NS if others >= 0 else 0
+        lasts_ns = min(PULLS_NS, time_left_ns) if others >= 0 else 0
         self.stake.cells[LEASE_AT + OTHERS], self.stake.cells[LEASE_AT + STOP_FD] = others, -1
         for _ in range(ROUNDS_MAX):
             rows = self._round(takes, lasts_ns)
