@@ -394,6 +394,24 @@ def test_what_is_confirmed_but_not_there_yet_does_not_make_it_busy(
     bench.confirmed = None
 
 
+def test_few_messages_that_somebody_waits_for_are_gathered_for_a_moment(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GATHER_S", "GATHER_MAX_S"):
+        monkeypatch.setattr(dispatch, name, 3600)
+    monkeypatch.setattr(dispatch, "LONE_GATHER_S", 0.001)
+    bench.service.start(0)
+    for number in range(1, 4):
+        bench.put(1)
+        until(lambda number=number: len(bench.dispatcher.offsets) == number, "it is dispatched")  # type: ignore[misc]
+    until(lambda: bench.service._sleeping, "nothing is left to dispatch")
+    bench.put(dispatch.LONE + 1)
+    until(lambda: len(bench.dispatcher.offsets) == 3 + dispatch.LONE + 1, "they are dispatched")
+    bench.put(1)
+    assert len(bench.dispatcher.offsets) == 3 + dispatch.LONE + 1
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
+
+
 @pytest.mark.parametrize(("is_slave", "pause"), [(False, "RELAXED_S"), (True, "SLAVE_RELAXED_S")])
 def test_a_round_that_nobody_waits_for_ends_when_somebody_does(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, is_slave: bool, pause: str

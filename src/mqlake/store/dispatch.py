@@ -35,6 +35,8 @@ from mqlake.store.running_flags import RunningFlags
 logger = logging.getLogger(__name__)
 
 GATHER_S = 0.002
+LONE_GATHER_S, LONE = 0.0005, 4
+"""After a round of so few messages, while somebody waits for them."""
 GATHER_MAX_S = 0.01
 # a round costs its writer as much as it costs us (one interpreter lock): at most every fifth moment is a round's
 GATHER_ROUNDS = 4
@@ -117,7 +119,7 @@ class ReputMessageService:
         self._relaxed = False
         self._stopped = False
         self._broken = False
-        self._refusals = 0
+        self._refusals = self._round_count = 0
         self._thread = threading.Thread(target=self._run, name="ReputMessageService", daemon=True)
 
     def start(self, from_offset: int) -> None:
@@ -186,7 +188,8 @@ class ReputMessageService:
                 elif not self._stopped:
                     self._relaxed = not self.is_awaited()
                     spent = time.thread_time() - began
-                    gathers = min(max(GATHER_S, GATHER_ROUNDS * spent), GATHER_MAX_S)
+                    least = LONE_GATHER_S if self._round_count <= LONE else GATHER_S
+                    gathers = min(max(least, GATHER_ROUNDS * spent), GATHER_MAX_S)
                     relaxed = SLAVE_RELAXED_S if self._is_slave() else RELAXED_S
                     self._hurry.wait(relaxed if self._relaxed else gathers)
                 continue
@@ -201,7 +204,9 @@ class ReputMessageService:
 
     def _do_reput(self) -> None:
         confirmed = self._confirm_offset()
+        self._round_count = 0
         for chunk in self._reader.scan(self.reput_from_offset, confirmed):
+            self._round_count += chunk.count
             if chunk.count and not self._dispatch(chunk):
                 return
             if chunk.scan.stop == ScanStop.INVALID:
