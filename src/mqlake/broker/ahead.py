@@ -15,7 +15,7 @@ from mqlake.broker.config import read_settings
 from mqlake.broker.controller import BrokerController
 from mqlake.compiled import load, loading
 from mqlake.errors import MissingPartError, MqlakeError
-from mqlake.formats.columns.ahead import compile_all
+from mqlake.formats.columns import compile_all
 from mqlake.store.log.single_put import compile_put
 
 

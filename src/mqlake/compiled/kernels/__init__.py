@@ -1,9 +1,10 @@
 """Everything numba compiles, each module beside the codec that defines what is right.
 
-    primitives ◀── records ◀── units        formats.columns, through `columns`
-        ▲   ▲ ◀─── dispatch, index, single   the last one for store.log.single_put
-        │   └───── blocks ◀── frames ◀── sends    broker.fast.fast_send
-        └───────── rows, metaq               lake.arrow, metaq.formats
+    primitives ◀── records ◀── units, queues, index    formats.columns, through `columns`
+        ▲   ▲ ◀─── single                              store.log.single_put
+        │   └───── blocks ◀── dispatch                 formats.columns
+        │                ◀── frames ◀── sends          broker.fast.fast_send
+        └───────── rows, metaq                         lake.arrow, metaq.formats
 
 Imported by name only, through `mqlake.compiled.load`: importing a kernel imports numba. Compiled code does no I/O.
 

@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
-"""Bytes taken BLOCK at a time: compared, looked through for plain characters, copied.
+"""Bytes taken many at a time: BLOCK of them compared, looked through for plain characters or copied, or SPAN of them
+looked through for one byte.
 
-A block is one register of the processor, or two of them; LLVM chooses. What takes blocks at addresses is for the
+Either is one register of the processor, or some of them; LLVM chooses. What takes them at addresses is for the
 functions below alone, which have numba check the first and the last index of each where it checks indexes.
 """
 
@@ -13,10 +14,13 @@ from numba import types
 from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import address, trailing_zeros
+from mqlake.compiled.kernels.primitives import address, element, touch, trailing_zeros
 
 BLOCK = 32
-ALL = np.uint64((1 << BLOCK) - 1)
+BLOCK_MASK = np.uint64((1 << BLOCK) - 1)
+SPAN = 64
+"""As many as a word has bits."""
+SPAN_MASK = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BYTES = ir.VectorType(ir.IntType(8), BLOCK)
 
 
@@ -59,6 +63,26 @@ def _unplain(_context, _where):
 
 
 @intrinsic
+def _equal_bytes(_context, items, _position, _byte):
+    """Which of the SPAN bytes from items[position] on are `byte`: a bit for each, the lowest for the first."""
+
+    def generate(_context, builder, signature, arguments):
+        vector = ir.VectorType(ir.IntType(8), SPAN)
+        at = builder.bitcast(element(_context, builder, signature, arguments[:2]), vector.as_pointer())
+        byte = builder.trunc(arguments[2], ir.IntType(8))
+        first = builder.insert_element(
+            ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0)
+        )
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), SPAN), [0] * SPAN)
+        same = builder.icmp_unsigned(
+            "==", builder.load(at, align=1), builder.shuffle_vector(first, first, lanes)
+        )
+        return builder.bitcast(same, ir.IntType(SPAN))
+
+    return types.uint64(items, types.int64, types.int64), generate
+
+
+@intrinsic
 def _move(_context, _to, _where):
     def generate(context, builder, _signature, arguments):
         to, where = arguments
@@ -69,22 +93,17 @@ def _move(_context, _to, _where):
 
 
 @compiled
-def _look(data, first):
-    return data[np.uint64(first)] | data[np.uint64(first + BLOCK - 1)]
-
-
-@compiled
 def unlike(a, a_start, b, b_start):
     """Which bytes of two blocks differ: the lowest bit for the first."""
-    _look(a, a_start)
-    _look(b, b_start)
+    touch(a, a_start, a_start + BLOCK - 1)
+    touch(b, b_start, b_start + BLOCK - 1)
     return _unlike(address(a, np.int64(a_start)), address(b, np.int64(b_start)))
 
 
 @compiled
 def plain_length(data, start):
     """How many bytes of a block, from the first on, are printable ASCII, and neither quote nor backslash."""
-    _look(data, start)
+    touch(data, start, start + BLOCK - 1)
     found = _unplain(address(data, np.int64(start)))
     return np.int64(BLOCK) if found == 0 else np.int64(trailing_zeros(found))
 
@@ -92,8 +111,8 @@ def plain_length(data, start):
 @compiled
 def move(out, at, data, start):
     """Copies a block."""
-    _look(out, at)
-    _look(data, start)
+    touch(out, at, at + BLOCK - 1)
+    touch(data, start, start + BLOCK - 1)
     _move(address(out, np.int64(at)), address(data, np.int64(start)))
 
 
@@ -105,3 +124,34 @@ def put_blocks(out, at, data, start, length):
         move(out, at + done, data, start + done)
         done += BLOCK
     return at + length
+
+
+# --- one byte ------------------------------------------------------------------------------------------------
+
+
+@compiled
+def found_in_span(data, position, end, size, byte):
+    """Which of the first SPAN bytes of data[position:end] are `byte`: the lowest bit for the first. `data` has `size`
+    bytes, `end` at most, of which others may be read too."""
+    if position >= end:
+        return np.uint64(0)
+    left = min(end - position, np.int64(SPAN))
+    if size < SPAN:
+        found = np.uint64(0)
+        for i in range(left):
+            found |= np.uint64(data[np.uint64(position + i)] == byte) << np.uint64(i)
+        return found
+    at = min(position, size - SPAN)
+    touch(data, at, at + SPAN - 1)
+    return _equal_bytes(data, at, byte) >> np.uint64(position - at) & SPAN_MASK >> np.uint64(SPAN - left)
+
+
+@compiled
+def byte_end(data, position, end, size, byte):
+    """Where the first such byte from `position` on is, else `end`; as found_in_span()."""
+    while position < end:
+        found = found_in_span(data, position, end, size, byte)
+        if found:
+            return position + np.int64(trailing_zeros(found))
+        position += SPAN
+    return end

@@ -10,15 +10,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
+from mqlake.compiled.kernels.blocks import SPAN, byte_end, found_in_span
 from mqlake.compiled.kernels.primitives import (
-    BLOCK,
     CACHE_LINE,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     U1,
-    byte_end,
     element,
-    found_in_block,
     load16,
     load32,
     load64,
@@ -182,16 +180,16 @@ def dispatch(
         tags = tags_end = names = names_end = uniq = uniq_end = np.int64(0)
         delay = delay_end = num = num_end = base = base_end = np.int64(0)
         parting = np.int64(-1)  # where the first \\1 after `position` is
-        for block in range(position, end + 1, BLOCK):
-            ones = found_in_block(data, block, end, size, NAME_VALUE_SEPARATOR)
-            twos = found_in_block(data, block, end, size, PROPERTY_SEPARATOR)
-            if end - block < BLOCK:  # the last separator may be missing
-                twos |= U1 << np.uint64(end - block)
+        for span in range(position, end + 1, SPAN):
+            ones = found_in_span(data, span, end, size, NAME_VALUE_SEPARATOR)
+            twos = found_in_span(data, span, end, size, PROPERTY_SEPARATOR)
+            if end - span < SPAN:  # the last separator may be missing
+                twos |= U1 << np.uint64(end - span)
             while twos:
                 last = twos & (np.uint64(0) - twos)
-                stop = block + np.int64(trailing_zeros(twos))
+                stop = span + np.int64(trailing_zeros(twos))
                 if parting < 0 and ones & (last - U1):
-                    parting = block + np.int64(trailing_zeros(ones))
+                    parting = span + np.int64(trailing_zeros(ones))
                 if position < parting < stop - 1:
                     length = parting - position
                     value = parting + 1
@@ -221,7 +219,7 @@ def dispatch(
                 ones &= np.uint64(0) - (last << U1)
                 twos ^= last
             if parting < 0 and ones:
-                parting = block + np.int64(trailing_zeros(ones))
+                parting = span + np.int64(trailing_zeros(ones))
 
         topic = narrow[layout.TOPIC_ID, n]
         code = signed(hash_text(data, tags, tags_end, np.uint32(0)))

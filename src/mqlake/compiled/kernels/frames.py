@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.blocks import ALL, BLOCK, move, plain_length, put_blocks, unlike
+from mqlake.compiled.kernels.blocks import BLOCK, BLOCK_MASK, move, plain_length, put_blocks, unlike
 from mqlake.compiled.kernels.primitives import (
     EACH,
     MILLION,
@@ -602,7 +602,7 @@ def after_gap(buf, position, end, head, step, shapes):
     while done < length:
         if position + done + BLOCK <= end:
             rest = np.uint64(max(np.int64(0), done + BLOCK - length))
-            if unlike(buf, position + done, shapes, at + done) & (ALL >> rest):
+            if unlike(buf, position + done, shapes, at + done) & (BLOCK_MASK >> rest):
                 return np.int64(CODEC_ONLY)
         elif length >= BLOCK:  # the last block, some of it again
             if unlike(buf, position + length - BLOCK, shapes, at + length - BLOCK):

@@ -24,9 +24,6 @@ from numba.extending import intrinsic
 from mqlake.compiled.cache import compiled, inlined
 
 CACHE_LINE = 64
-BLOCK = 64
-"""Bytes that are compared at once: one AVX-512 register, or as many narrower ones as the processor takes for it."""
-ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 CRC_MASK = 0x7FFFFFFF
 CRC_SLICES = 16
 
@@ -264,26 +261,6 @@ def trailing_zeros(_context, _word):
     return types.uint64(types.uint64), generate
 
 
-@intrinsic
-def equal_bytes(_context, items, _position, _byte):
-    """Of the 64 bytes from items[position] on, the lowest bit for the first: which are `byte`. All of them are read."""
-
-    def generate(_context, builder, signature, arguments):
-        vector = ir.VectorType(ir.IntType(8), BLOCK)
-        at = builder.bitcast(element(_context, builder, signature, arguments[:2]), vector.as_pointer())
-        byte = builder.trunc(arguments[2], ir.IntType(8))
-        first = builder.insert_element(
-            ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0)
-        )
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
-        same = builder.icmp_unsigned(
-            "==", builder.load(at, align=1), builder.shuffle_vector(first, first, lanes)
-        )
-        return builder.bitcast(same, ir.IntType(BLOCK))
-
-    return types.uint64(items, types.int64, types.int64), generate
-
-
 @compiled
 def crc32(buf, start, length):
     return np.int32(_crc32(np.uint32(0), address(buf, start), np.uint64(length)) & np.uint32(CRC_MASK))
@@ -494,31 +471,3 @@ def value_end(data, position, end):
     while position < end and data[np.uint64(position)] != PROPERTY_SEPARATOR:
         position += 1
     return position
-
-
-@compiled
-def found_in_block(data, position, end, size, byte):
-    """Which of the first BLOCK bytes of data[position:end] are `byte`: the lowest bit for the first. `data` has `size`
-    bytes, `end` at most, of which others may be read too."""
-    if position >= end:
-        return np.uint64(0)
-    left = min(end - position, np.int64(BLOCK))
-    if size < BLOCK:
-        found = np.uint64(0)
-        for i in range(left):
-            found |= np.uint64(data[np.uint64(position + i)] == byte) << np.uint64(i)
-        return found
-    at = min(position, size - BLOCK)
-    touch(data, at, at + BLOCK - 1)
-    return equal_bytes(data, at, byte) >> np.uint64(position - at) & ALL >> np.uint64(BLOCK - left)
-
-
-@compiled
-def byte_end(data, position, end, size, byte):
-    """Where the first such byte from `position` on is, else `end`; as found_in_block()."""
-    while position < end:
-        found = found_in_block(data, position, end, size, byte)
-        if found:
-            return position + np.int64(trailing_zeros(found))
-        position += BLOCK
-    return end

@@ -18,14 +18,12 @@ from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
-    CACHE_LINE,
     CLOCK_MONOTONIC,
     address,
     clock,
     copy,
     load32,
     load64,
-    prefetch,
     put,
     read_digits,
     same_bytes,
@@ -117,7 +115,7 @@ from mqlake.compiled.kernels.pull_layout import (
     UNITS_AT,
     UNITS_START,
 )
-from mqlake.compiled.kernels.units import follow
+from mqlake.compiled.kernels.units import follow, put_runs
 
 _sendmsg = types.ExternalFunction("sendmsg", types.intp(types.int32, types.uintp, types.int32))
 MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000  # Linux
@@ -281,16 +279,6 @@ def choose(pull, plan, numbers, octets):
 
 
 @compiled
-def gather(octets, at, data, runs, run_count):
-    """Copies the runs of `data` one after the other. Each is fetched while the one before it is copied."""
-    for run in range(run_count):
-        if run + 1 < run_count:
-            for line in range(runs[run + 1, 0], runs[run + 1, 1], CACHE_LINE):
-                prefetch(data, line)
-        at = put(octets, at, data, runs[run, 0], runs[run, 1] - runs[run, 0])
-
-
-@compiled
 def give_pulls(count, fd, numbers, octets, no_offsets):
     """Answers the first of `count` pulls, as many as lead to their own whole records; (how many, bytes of the answers,
     how many of these the socket `fd` took: with -1 none, they are left for `take_rest`)."""
@@ -347,7 +335,7 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
         parts += 1
         if size < run_count * RUN_SIZE_MIN and size <= GATHERED_SIZE - gathered:
             at = np.int64(GATHERED_AT) + gathered
-            gather(octets, at, mapped(pull[FILE], pull[FILE_END]), runs, run_count)
+            put_runs(octets, at, mapped(pull[FILE], pull[FILE_END]), runs, run_count)
             gathered += size
             iov[parts, 0], iov[parts, 1] = np.int64(address(octets, at)), size
             parts += 1

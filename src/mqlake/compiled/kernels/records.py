@@ -100,6 +100,21 @@ def has_prop_crc(data, position, limit):
 
 
 @compiled
+def has_right_crc(data, position, size, limit, body_start, body_length, properties_start, force_prop_crc):
+    """True if a record that is whole otherwise, of `size` bytes, is what was written there."""
+    end = position + size
+    tail = end - CRC32_TAIL_LENGTH
+    has_tail = tail >= properties_start and is_prop_crc(data, tail)
+    # A property CRC covers body and head. A client may have sent a property of that name to a store that writes none,
+    # so a wrong one counts only where the next record has a right one, or where the caller says so.
+    if has_tail and prop_crc_matches(data, position, tail):
+        return True
+    if body_length > 0 and crc32(data, body_start, body_length) != load32(data, position + BODY_CRC_POSITION):
+        return False
+    return not (has_tail and (force_prop_crc or has_prop_crc(data, end, limit)))
+
+
+@compiled
 def check(data, position, limit, base_offset, check_crc, force_prop_crc):
     """Classifies the bytes at `position`: (kind, size, body length, topic start, topic length, properties length).
 
@@ -163,18 +178,10 @@ def check(data, position, limit, base_offset, check_crc, force_prop_crc):
     # An image of a record (in a body, or from before a file was reused) says another offset than where it lies.
     if load64(data, position + PHYSICAL_OFFSET_POSITION) != base_offset + position:
         return invalid
-    if check_crc:
-        tail = end - CRC32_TAIL_LENGTH
-        has_tail = properties_length >= CRC32_TAIL_LENGTH and is_prop_crc(data, tail)
-        # A property CRC covers body and head. A client may have sent a property of that name to a store that writes
-        # none, so a wrong one counts only where the next record has a right one, or where the caller says so.
-        if not (has_tail and prop_crc_matches(data, position, tail)):
-            if body_length > 0 and crc32(data, body_start, body_length) != load32(
-                data, position + BODY_CRC_POSITION
-            ):
-                return invalid
-            if has_tail and (force_prop_crc or has_prop_crc(data, end, limit)):
-                return invalid
+    if check_crc and not has_right_crc(
+        data, position, size, limit, body_start, body_length, properties_start, force_prop_crc
+    ):
+        return invalid
     return np.int64(layout.MESSAGE), size, body_length, topic_start, topic_length, properties_length
 
 

@@ -17,7 +17,7 @@ from mqlake.compiled.kernels.primitives import (
     put,
     same_bytes,
 )
-from mqlake.compiled.kernels.records import BORN_V6, STORE_V6, check
+from mqlake.compiled.kernels.records import BORN_V6, STORE_V6, check, has_right_crc
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.record import (
@@ -82,8 +82,10 @@ def begins(data, position, size, base_offset, queue_id, queue_offset):
 
 
 @compiled
-def body_end(data, position, size):
-    """Where the body ends of a record that `begins` there, if what follows it may fit into the record; else -1."""
+def body_of(data, position, size):
+    """Where the body begins and ends of a record that `begins` there, if what follows it may fit into the record; else
+    -1."""
+    nowhere = np.int64(-1), np.int64(-1)
     sys_flag, end = load32(data, position + SYS_FLAG_POSITION), position + size
     body_start = position + layout.BODY_START_V4
     if sys_flag & BORN_V6:
@@ -91,14 +93,17 @@ def body_end(data, position, size):
     if sys_flag & STORE_V6:
         body_start += layout.IPV6_EXTRA
     if body_start > end - TAIL_MIN:
-        return np.int64(-1)
+        return nowhere
     body_length = np.int64(load32(data, body_start - 4))
-    return body_start + body_length if 0 <= body_length <= end - TAIL_MIN - body_start else np.int64(-1)
+    if not 0 <= body_length <= end - TAIL_MIN - body_start:
+        return nowhere
+    return body_start, body_start + body_length
 
 
 @compiled
-def ends(data, position, size, at, topic, topic_at, own_topic_length):
-    """True if the record, whose body ends `at`, has this topic, and then properties to its end."""
+def properties_of(data, position, size, at, topic, topic_at, own_topic_length):
+    """Where the properties begin of the record whose body ends `at`, if it has this topic before them and they go to
+    its end; else -1."""
     end = position + size
     if load32(data, position + 4) == MESSAGE_MAGIC_CODE:
         topic_length = np.int64(np.int8(data[np.uint64(at)]))
@@ -106,12 +111,27 @@ def ends(data, position, size, at, topic, topic_at, own_topic_length):
     else:
         topic_length = np.int64(load16(data, at))
         at += 2
-    properties_at = at + topic_length
-    return (
+    start = at + topic_length + 2
+    is_own = (
         topic_length == own_topic_length
-        and properties_at <= end - 2
-        and load16(data, properties_at) == end - 2 - properties_at
+        and start <= end
+        and load16(data, start - 2) == end - start
         and same_bytes(data, at, topic, topic_at, topic_length)
+    )
+    return start if is_own else np.int64(-1)
+
+
+@compiled
+def is_whole(data, position, size, limit, topic, topic_at, own_topic_length, check_crc):
+    """True if a record that `begins` there goes on to its end as it has to, and has this topic."""
+    start, at = body_of(data, position, size)
+    if at < 0:
+        return False
+    properties_at = properties_of(data, position, size, at, topic, topic_at, own_topic_length)
+    if properties_at < 0:
+        return False
+    return not check_crc or has_right_crc(
+        data, position, size, limit, start, at - start, properties_at, False
     )
 
 
@@ -158,10 +178,7 @@ def follow(
         # else a stale unit, of a record that was cut off and written over
         if not begins(data, position, size, base_offset, queue_id, own_offset):
             return nowhere
-        at = body_end(data, position, size)
-        if at < 0 or not ends(data, position, size, at, topic, topic_at, own_topic_length):
-            return nowhere
-        if check_crc and check(data, position, end, base_offset, True, False)[0] != layout.MESSAGE:
+        if not is_whole(data, position, size, end, topic, topic_at, own_topic_length, check_crc):
             return nowhere
         if position != run_end:
             run += 1
@@ -205,12 +222,26 @@ def gather(buf, starts, offsets, data):
 
 @compiled
 def gather_runs(buf, runs, data):
-    """Copies each buf[runs[i, 0]:runs[i, 1]] after the last one to `data`; False when one lies outside, or when they
-    do not fill `data`."""
-    at = np.int64(0)
+    """Fills `data` with the bytes of each buf[runs[i, 0]:runs[i, 1]], one after the other; False when one lies outside,
+    or when they are not as many."""
+    size = np.int64(0)
     for i in range(len(runs)):
         start, length = runs[i, 0], runs[i, 1] - runs[i, 0]
-        if start < 0 or start > len(buf) or not 0 <= length <= len(buf) - start or length > len(data) - at:
+        if start < 0 or start > len(buf) or not 0 <= length <= len(buf) - start or length > len(data) - size:
             return False
-        at = put(data, at, buf, start, length)
-    return at == len(data)
+        size += length
+    if size != len(data):
+        return False
+    put_runs(pointer(data), np.int64(0), pointer(buf), runs, len(runs))
+    return True
+
+
+@compiled
+def put_runs(out, at, data, runs, count):
+    """Copies data[runs[i, 0]:runs[i, 1]] of the first `count` runs one after the other. Each is fetched while the one
+    before it is copied."""
+    for run in range(count):
+        if run + 1 < count:
+            for line in range(runs[run + 1, 0], runs[run + 1, 1], CACHE_LINE):
+                prefetch(data, line)
+        at = put(out, at, data, runs[run, 0], runs[run, 1] - runs[run, 0])

@@ -61,6 +61,7 @@ __all__ = [
     "append_batch",
     "arrivals_by_queue",
     "as_input",
+    "compile_all",
     "dispatch_columns",
     "find_record",
     "follow_units",
@@ -139,15 +140,23 @@ def _is_hurried() -> bool:
 def _load_aside() -> None:
     @loading()
     def load_all() -> None:
-        twin()
-        _try_log(_try_append())
-        follow_units(np.empty(0, np.uint8), 0, 0, b"", "", 0, range(0), 0)
-        gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
-        whole_records(np.empty(0, np.uint8), 0)
+        compile_all()
         _loaded.set()
         _hurried.clear()
 
     threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
+
+
+def compile_all() -> None:
+    """Has each kernel compiled, or loaded from disk, with nothing or one record to do."""
+    _records.count(PLAIN_RECORDS_MAX)
+    nothing, places = np.empty(0, _UINT8), np.empty(0, _INT64)
+    _try_log(_try_append())
+    find_record(nothing, 0, 0, 0)
+    gather(nothing, places, places)
+    follow_units(nothing, 0, 0, b"", "", 0, range(0), 0)
+    whole_records(nothing, 0)
+    gather_runs(nothing, np.empty((0, 2), _INT64), 0)
 
 
 def _try_log(log: Bytes) -> None:
