@@ -19,8 +19,9 @@ from mqlake.broker.metrics.rpc_latency import Rpc
 from mqlake.compiled.kernels.loop_layout import LEASE_AT, ROUNDS, STORED
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExtBrokerInner
+from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import RequestCode
-from mqlake.remoting.command import ONEWAY_FLAG
+from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
 from mqlake.remoting.loop import run
 from mqlake.store.message_store import open_store
 from mqlake.store.results import PutMessageStatus
@@ -68,6 +69,38 @@ def test_lone_sends_share_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert sum(stored) >= 30
 
     on_two_brokers(tmp_path, scene)
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_connections_that_are_silent_shorten_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    """Those that ask for something do, for a while."""
+    for name in ("LINGER_NS", "SILENT_LEASE_NS"):
+        monkeypatch.setattr(leases, name, 900_000_000)
+    monkeypatch.setattr(leases, "SHARED_LEASE_NS", 1)
+    question = encode_frame(RemotingCommand(RequestCode.GET_BROKER_CONFIG))
+
+    def client(port: int) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer,
+            socket.create_connection(("127.0.0.1", port), PATIENCE_S) as other,
+        ):
+            for number in range(100):
+                if not is_silent:
+                    other.sendall(question)
+                    assert other.recv(1 << 20)
+                peer.sendall(send(opaque=number))
+                said(peer, 1)
+
+    async def play() -> None:
+        async with two_brokers(tmp_path) as (fast, _), asyncio.timeout(SCENE_S):
+            stored: list[int] = []
+            monkeypatch.setattr(fast_loop(fast), "_leased", stored.append)
+            await asyncio.to_thread(client, fast.port)
+            assert (max(stored) > 8) == is_silent, stored
+
+    run(play())
 
 
 def test_a_thread_with_nothing_to_read_waits_in_each_lease(

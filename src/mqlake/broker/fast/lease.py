@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import select
 import sys
 import time
 import weakref
@@ -78,6 +79,9 @@ BUSY_NS, BUSY = 10_000_000, 32
 processor in between are no sign that clients have stopped."""
 SHARED_LEASE_NS = 300_000
 """While the event loop serves other connections, too: each step of what it does for them may wait for a lease."""
+SILENT_LEASE_NS, SILENT_NS = 3_000_000, 20_000_000
+"""While there are other connections, but no lease has found anything to do for them for so long: what comes from them
+ends a lease."""
 FOREVER = 1 << 62
 _CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _RPCS = [
@@ -214,6 +218,8 @@ class Lease:
         self._known_to: list[list[QueueId]] = []
         self._ended_ns = 0
         """When the last lease ended."""
+        self._interrupted_ns = 0
+        """When the event loop last had something else to do at the end of a lease."""
         self._stop = os.eventfd(0, os.EFD_NONBLOCK)
         """Readable when the lease is to end."""
         weakref.finalize(self, os.close, self._stop)  # another thread may be just about to write to it
@@ -222,6 +228,10 @@ class Lease:
         self.time_left_ns = 0
         """Until the event loop has to do something that no descriptor says: 0 if there is something now."""
         self._time_left = _time_left_of(asyncio.get_running_loop())
+        self._poll = None
+        if self.others >= 0:
+            self._poll = select.poll()
+            self._poll.register(self.others, select.POLLIN)
         self.stored = 0
         """How many messages the last lease stored."""
 
@@ -247,7 +257,7 @@ class Lease:
         queues, cells, rows = self._queues, self._cells, self._rows
         # compiled code waits for more only where more has come lately
         lingers = self.others >= 0 and self.has_just_ended and not self._is_waited_for(queues)
-        lasts = SHARED_LEASE_NS if not self._is_alone() else LEASE_NS if lingers else LINGER_NS
+        lasts = self._lasts(lingers)
         replicas = self._store.replicas
         has_slaves = replicas is not None and replicas.needed_from() is not None
         self.stored, known = 0, len(queues)
@@ -287,11 +297,23 @@ class Lease:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._stop)
         self._store.async_put_many(queues, write, self._end_soon)
-        self._ended_ns = time.monotonic_ns()
+        self._note_end()
         if self.stored:
             for stake in stakes:
                 stake.measure()
         return stakes[0].served is not None
+
+    def _lasts(self, lingers: bool) -> int:
+        """How many nanoseconds a lease lasts at most."""
+        if self._is_alone():
+            return LEASE_NS if lingers else LINGER_NS
+        is_silent = lingers and time.monotonic_ns() - self._interrupted_ns > SILENT_NS
+        return SILENT_LEASE_NS if is_silent else SHARED_LEASE_NS
+
+    def _note_end(self) -> None:
+        self._ended_ns = time.monotonic_ns()
+        if self._poll is not None and self._poll.poll(0):
+            self._interrupted_ns = self._ended_ns
 
     def _end_soon(self) -> None:
         """Somebody else wants to put."""
