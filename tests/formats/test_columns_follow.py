@@ -61,8 +61,9 @@ def follow_until(
     if found is None or listed is None:
         assert found is listed
         return None
-    assert (*found[:2], found[2].tolist()) == (*listed[:2], listed[2].tolist())
-    return *found[:2], found[2].tolist()
+    results = [(count, size, runs[:run_count].tolist()) for count, size, run_count, runs in (found, listed)]
+    assert results[0] == results[1]
+    return results[0]
 
 
 def flipped(data: bytes, position: int) -> bytes:

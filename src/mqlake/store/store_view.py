@@ -351,7 +351,8 @@ class StoreView:
             units, queue_offsets, behind = chosen
         else:
             return None
-        mapped_file = self._file_in_memory(units, may_wait)
+        first = int.from_bytes(units[:8], "big")
+        mapped_file = self._file_in_memory(first, may_wait)
         if mapped_file is None:
             return None
         view, array, base = mapped_file.view, mapped_file.readable_array, mapped_file.file_from_offset
@@ -368,18 +369,17 @@ class StoreView:
         )
         if found is None or not found[0] or not view:  # no view: the file was closed meanwhile
             return None
-        count, size, runs = found
+        count, size, run_count, runs = found
         if count < len(queue_offsets):
             behind = int(queue_offsets[count])
             queue_offsets = queue_offsets[:count]
         result = GetMessageResult(_FOUND, behind, low, high)
-        if len(runs) == 1:
-            start = int.from_bytes(units[:8], "big") - base
-            result.buffers.append(view[start : start + size])
-        elif len(runs) <= RUNS_MAX:
-            result.buffers = [view[start:end] for start, end in runs.tolist()]
+        if run_count == 1:
+            result.buffers.append(view[first - base : first - base + size])
+        elif run_count <= RUNS_MAX:
+            result.buffers = [view[start:end] for start, end in runs[:run_count].tolist()]
         else:
-            result.buffers = [gather_runs(array, runs, size).data]
+            result.buffers = [gather_runs(array, runs[:run_count], size).data]
         result.message_count = count
         result.queue_offsets = queue_offsets if isinstance(queue_offsets, range) else queue_offsets.tolist()
         result.buffer_total_size = size
@@ -397,7 +397,7 @@ class StoreView:
         if not queue.min_offset_in_queue <= offset < queue.max_offset_in_queue:
             return None
         units = queue.get_range_bytes(offset, max_count)
-        mapped_file = self._file_in_memory(units, may_wait=False)
+        mapped_file = self._file_in_memory(int.from_bytes(units[:8], "big"), may_wait=False)
         return None if mapped_file is None else (queue, units, mapped_file)
 
     def is_taken_for_in_memory(self, physical_offset: int) -> bool:
@@ -409,9 +409,8 @@ class StoreView:
         """The physical offset from which on the log was written lately enough to be taken for in memory."""
         return self.commit_log_files.max_offset - self._in_memory_bytes
 
-    def _file_in_memory(self, units: bytes, may_wait: bool) -> MappedFile | None:
-        """The file of the first unit's record; None when that is not, or not surely, in memory."""
-        physical_offset = int.from_bytes(units[:8], "big")
+    def _file_in_memory(self, physical_offset: int, may_wait: bool) -> MappedFile | None:
+        """The file of the record there; None when that is not, or not surely, in memory."""
         mapped_file = self.commit_log_files.find_mapped_file_by_offset(physical_offset)
         if mapped_file is None or self.commit_log_files.max_offset - physical_offset > self._in_memory_bytes:
             return None

@@ -115,12 +115,13 @@ def _twin_for(records: int) -> ModuleType:
     # asked for each page of a pull: no call that is not needed
     if _records.left > 0 and not _records.count(records):
         return plain
-    if _hurried and _is_hurried():
+    if _hurried and _get_ident() in _hurried and not _loaded.is_set():
         _load_aside()
         return plain
     return twin()
 
 
+_get_ident = threading.get_ident
 _hurried: set[int] = set()
 _loaded = threading.Event()
 
@@ -591,9 +592,9 @@ def gather(
     return (offsets if large else offsets.astype(np.int32)), data
 
 
-Followed = tuple[int, int, Int64s]
-"""How many units were followed, so many records; their bytes; (start, end) in the buffer of each stretch of records
-that lie back to back. No NamedTuple, which takes longer to make than units to follow."""
+Followed = tuple[int, int, int, Int64s]
+"""How many units were followed, so many records; their bytes; how many stretches of records lie back to back, and in so
+many first rows (start, end) of each in the buffer. No NamedTuple, which takes longer to make than units to follow."""
 
 _INT32, _INT64, _UINT8 = (
     np.dtype(np.int32),
@@ -646,7 +647,7 @@ def follow_units(
         check_crc,
         runs,
     )
-    return None if followed < 0 else (followed, size, runs[:run_count])
+    return None if followed < 0 else (followed, size, run_count, runs)
 
 
 def whole_records(buf: Bytes, count: int) -> list[tuple[int, int, int]]:
