@@ -77,6 +77,27 @@ def test_what_did_not_reach_the_partition_is_appended(committed: Path, size: int
         opened.close()
 
 
+def test_two_that_a_power_cut_left_incomplete(tmp_path: Path) -> None:
+    """The second was appended first: what there is of it goes before the first is appended behind it."""
+    opened = Opened(tmp_path)
+    batches = {XID: BATCH, LocalTransactionId("s", 2): [b"four", b"five"]}
+    for xid, batch in batches.items():
+        opened.put(xid=xid, batch=batch)
+
+    async def commit() -> None:
+        await asyncio.gather(*(opened.store.commit(xid, False) for xid in batches))
+
+    asyncio.run(commit())
+    opened.close()
+    raw = segment(tmp_path).read_bytes()
+    four = raw.index(b"four") + 4
+    segment(tmp_path).write_bytes(raw[four - 24 : four])
+    for _ in range(2):
+        opened = Opened(tmp_path)
+        assert opened.bodies() == [*BATCH, b"four", b"five"]
+        opened.close()
+
+
 def test_what_is_there_is_not_appended_again(committed: Path) -> None:
     opened = Opened(committed)
     opened.manager.get_or_create("t", 0).append(record(b"after", 100))

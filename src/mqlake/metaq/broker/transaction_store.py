@@ -11,8 +11,9 @@ of a transaction that was never committed.) If another message took the planned 
 record are corrected before the messages are appended.
 
 Recovery replays the journal once all partitions are open. The messages of a committed transaction are searched at
-their location and, because of crashes in between, after it; an incomplete batch at the end of a partition is removed;
-missing messages are appended. Unprepared transactions are rolled back, prepared ones wait for their manager.
+their location and, because of crashes in between, after it; an incomplete batch at the end of a partition is removed.
+What is missing is appended when the whole journal is replayed: an incomplete batch that had others' messages behind it
+could not be removed any more. Unprepared transactions are rolled back, prepared ones wait for their manager.
 """
 
 from __future__ import annotations
@@ -62,6 +63,17 @@ class Tx:
         }
 
 
+@dataclass(slots=True)
+class Decided:
+    """A committed transaction that replay has found."""
+
+    attachment_at: JournalLocation
+    record: TransactionOperation
+    tx: Tx
+    found: dict[str, Location]
+    """Partition → where its messages are, for those that have them."""
+
+
 class JournalTransactionStore:
     """On the broker's event loop; `recover` after the partitions are loaded, `close` before they are closed."""
 
@@ -85,6 +97,7 @@ class JournalTransactionStore:
         self.inflight: dict[TransactionId, Tx] = {}
         self.prepared: dict[TransactionId, Tx] = {}
         self._committing: dict[TransactionId, Tx] = {}
+        self._incomplete: list[Decided] = []
         self._recovered = False
 
     @property
@@ -181,6 +194,9 @@ class JournalTransactionStore:
     def recover(self) -> dict[XATransactionId, list[PutCommand]]:
         """Makes partitions and journal consistent; returns the prepared transactions with their puts. OSError."""
         self.journal.recover(self._replay)
+        for decided in self._incomplete:
+            self._complete(decided)
+        self._incomplete.clear()
         for xid, tx in list(self.inflight.items()):
             logger.info("%s was not finished: it is rolled back", xid)
             self._write_rollback(xid, tx)
@@ -218,7 +234,8 @@ class JournalTransactionStore:
             return  # it began before the checkpoint and was finished before it
         if record.type.is_commit:
             self._replay_commit(JournalLocation(at.number, decoded.locations_start), record, found)
-        self.journal.ended(found.first)
+        else:
+            self.journal.ended(found.first)
 
     def _replay_put(self, at: JournalLocation, record: AppendMessage) -> None:
         put = put_of(record)
@@ -232,12 +249,27 @@ class JournalTransactionStore:
         tx.messages.setdefault(name, []).append((record.message_id, put))
 
     def _replay_commit(self, attachment_at: JournalLocation, record: TransactionOperation, tx: Tx) -> None:
-        known = {location.store: location for location in record.locations}
-        actual = dict(known)
-        for name, (data, count) in tx.batches().items():
+        planned = {location.store: location for location in record.locations}
+        batches = tx.batches()
+        found = {
+            name: location
+            for name, (data, _) in batches.items()
+            if name in planned
+            and (location := _find_batch(self._store(name), planned[name].offset, data)) is not None
+        }
+        decided = Decided(attachment_at, record, tx, found)
+        if len(found) < len(batches):
+            self._incomplete.append(decided)
+        else:
+            self._complete(decided)
+
+    def _complete(self, decided: Decided) -> None:
+        """Appends what is missing. OSError."""
+        record = decided.record
+        actual = {location.store: location for location in record.locations}
+        for name, (data, count) in decided.tx.batches().items():
             store = self._store(name)
-            planned = known.get(name)
-            found = _find_batch(store, planned.offset, data) if planned is not None else None
+            found = decided.found.get(name)
             if found is None:
                 found = store.append(data, count=count)
                 logger.info("%s: appended the %d messages of %s", name, count, record.transaction_id)
@@ -247,7 +279,8 @@ class JournalTransactionStore:
         if locations != record.locations and len(encode_locations(locations)) == len(
             encode_locations(record.locations)
         ):
-            self.journal.write_locations(attachment_at, locations)
+            self.journal.write_locations(decided.attachment_at, locations)
+        self.journal.ended(decided.tx.first)
 
     # --- checkpoints
 
