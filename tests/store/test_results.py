@@ -20,6 +20,7 @@ from mqlake.store.results import (
     PutMessageFuture,
     PutMessageResult,
     PutMessageStatus,
+    _ThreadWaiter,
     put_ok,
     wake_all,
 )
@@ -235,5 +236,14 @@ class TestThreadsThatWait:
                 interrupted.result()
         finally:
             signal.signal(signal.SIGALRM, before)
+        wake_all([waiter for future in futures for waiter in future.finish(PutMessageStatus.PUT_OK)])
+        until(lambda: len(answers) == 3)
+
+    def test_also_when_one_was_interrupted_before_it_waited(self) -> None:
+        answers: list[PutMessageStatus] = []
+        futures = self.wait_for(3, answers)
+        interrupted = PutMessageFuture(PutMessageResult(PutMessageStatus.PUT_OK), 1)
+        assert interrupted._lock is not None and interrupted._add_waiter(interrupted._lock, _ThreadWaiter())
+        futures.insert(1, interrupted)
         wake_all([waiter for future in futures for waiter in future.finish(PutMessageStatus.PUT_OK)])
         until(lambda: len(answers) == 3)

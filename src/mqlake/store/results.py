@@ -243,20 +243,21 @@ class _ThreadWaiter:
     Woken all together they would do nothing but queue for the interpreter lock, and the flush service behind them.
     """
 
-    __slots__ = ("_gate", "_has_left", "_others")
+    __slots__ = ("_gate", "_is_there", "_others")
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
         self._others: list[_ThreadWaiter] = []
-        self._has_left = False
+        self._is_there = False
 
     def wait(self) -> None:
         try:
+            self._is_there = True
             self._gate.acquire()
             self.wake_next(self._others)
-        except BaseException:  # interrupted: the others are woken by us, or by who finds us gone
-            self._has_left = True
+        except BaseException:  # interrupted: the others are woken by us, or by who does not find us
+            self._is_there = False
             self.wake_next(self._others)
             raise
 
@@ -270,7 +271,7 @@ class _ThreadWaiter:
                 return
             one._others = waiters
             one._gate.release()
-            if not one._has_left:
+            if one._is_there:
                 return
 
 

@@ -426,9 +426,8 @@ class CommitLog:
             for queue, offset, count in zip(queues, queue_offsets, written.queue_counts, strict=True):
                 offsets[queue] = offset + count
         except BaseException as error:
-            if out[
-                start : start + 4
-            ].any():  # a record has its size, and may have been answered: nothing may go there
+            # a record that has its size may have been answered: nothing may go there
+            if out[start : start + 4].any():
                 self.why_no_puts = f"where the log ends is not known any more: {error!r}"
                 self._last_file = None
                 self.single.close()
