@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from mqlake.store.results import (
@@ -53,6 +54,21 @@ class Log(MappedFileQueue):
         before = self.flushed_where
         done = super().flush(least_pages)
         self.flushes += self.flushed_where != before
+        return done
+
+
+class SharedLog(Log):
+    """With write buffers, and somebody who flushes what has been committed before the service does."""
+
+    def get_last_mapped_file(self) -> MappedFile | None:
+        mapped_file = super().get_last_mapped_file()
+        if mapped_file is not None and mapped_file.wrote_position == 0:
+            mapped_file.write_buffer = memoryview(bytearray(SIZE))
+        return mapped_file
+
+    def commit(self, least_pages: int) -> bool:
+        done = super().commit(least_pages)
+        super().flush(least_pages)
         return done
 
 
@@ -134,6 +150,15 @@ class TestGroupCommit:
         service.put_request(first)
         assert answered(first) == answered(second) == (OK, "")
         assert log.flushed_where == SIZE + 10
+
+    def test_over_the_border_while_others_flush(self, tmp_path: Path, heard: Heard) -> None:
+        log = SharedLog(tmp_path / "commitlog")
+        service = GroupCommitService(MessageStoreConfig(), log, heard.on_flushed, heard.on_error)
+        first, second = log.put(SIZE), log.put(10)
+        service.put_request(first)
+        service.put_request(second)
+        service._commit_group()
+        assert answered(first) == answered(second) == (OK, "")
 
     def test_a_flush_that_hangs_does_not_hold_its_waiters(
         self, log: Log, service: GroupCommitService, heard: Heard

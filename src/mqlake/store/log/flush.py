@@ -90,9 +90,10 @@ class GroupCommitService(ServiceThread):
         target = max((future.next_offset for future in group), default=self._files.max_wrote_position)
         try:
             while self._files.flushed_where < target:
-                # with a write buffer the bytes must reach the file before they can be flushed
-                self._files.commit(0)
-                if self._files.flush(0) and self._files.flushed_where < target:
+                # with a write buffer the bytes must reach the file before they can be flushed; who flushes as well
+                # may have done this file, of which the next one is not committed yet
+                is_committed = self._files.commit(0)
+                if self._files.flush(0) and is_committed and self._files.flushed_where < target:
                     break
         except OSError as error:
             self._failed = error
