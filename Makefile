@@ -17,7 +17,7 @@ PYTHON ?= $(or $(shell for python in /usr/bin/python3 python3; do $$python -c \
 VENV := .venv
 BIN := $(VENV)/bin
 # most tests wait for another process, so there are more of them than processors
-WORKERS ?= 8
+WORKERS ?= 6
 # compiled modules are kept: each of the many processes would compile all it imports
 export PYTHONDONTWRITEBYTECODE :=
 UV_VERSION := 0.13.8
