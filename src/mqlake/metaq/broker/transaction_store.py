@@ -46,6 +46,10 @@ from mqlake.metaq.store.message_store import Location, MessageStore
 logger = logging.getLogger(__name__)
 
 
+Batches = dict[str, tuple[bytes, int]]
+"""Partition (`<topic>-<partition>`) → (records back to back, their number)."""
+
+
 @dataclass(slots=True)
 class Tx:
     """An unfinished transaction with messages."""
@@ -53,10 +57,9 @@ class Tx:
     first: JournalLocation
     """The location of its first record."""
     messages: dict[str, list[tuple[int, PutCommand]]] = field(default_factory=dict)
-    """Partition (`<topic>-<partition>`) → ids and puts, in their order."""
+    """Partition → ids and puts, in their order."""
 
-    def batches(self) -> dict[str, tuple[bytes, int]]:
-        """Partition → (records back to back, their number)."""
+    def batches(self) -> Batches:
         return {
             name: (b"".join(encode_record(put.data, identity, put.flag) for identity, put in puts), len(puts))
             for name, puts in self.messages.items()
@@ -69,7 +72,9 @@ class Decided:
 
     attachment_at: JournalLocation
     record: TransactionOperation
-    tx: Tx
+    first: JournalLocation
+    """The location of the transaction's first record."""
+    batches: Batches
     found: dict[str, Location]
     """Partition → where its messages are, for those that have them."""
 
@@ -257,7 +262,7 @@ class JournalTransactionStore:
             if name in planned
             and (location := _find_batch(self._store(name), planned[name].offset, data)) is not None
         }
-        decided = Decided(attachment_at, record, tx, found)
+        decided = Decided(attachment_at, record, tx.first, batches, found)
         if len(found) < len(batches):
             self._incomplete.append(decided)
         else:
@@ -267,7 +272,7 @@ class JournalTransactionStore:
         """Appends what is missing. OSError."""
         record = decided.record
         actual = {location.store: location for location in record.locations}
-        for name, (data, count) in decided.tx.batches().items():
+        for name, (data, count) in decided.batches.items():
             store = self._store(name)
             found = decided.found.get(name)
             if found is None:
@@ -280,7 +285,7 @@ class JournalTransactionStore:
             encode_locations(record.locations)
         ):
             self.journal.write_locations(decided.attachment_at, locations)
-        self.journal.ended(decided.tx.first)
+        self.journal.ended(decided.first)
 
     # --- checkpoints
 
