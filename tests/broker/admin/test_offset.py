@@ -48,18 +48,6 @@ def test_offsets_of_a_queue(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
-def test_the_end_counts_what_was_acknowledged_before(tmp_path):
-    """Although nobody waits for messages, so that dispatch gathers them."""
-
-    async def scene(peer: Peer) -> None:
-        api, queue = await three_messages(peer), MessageQueue(topic="T", broker_name="", queue_id=0)
-        for end in range(4, 9):
-            await peer.send("T")
-            assert await api.get_max_offset(peer.address, queue) == end
-
-    on_a_broker(tmp_path, scene)
-
-
 def test_a_reset_holds_from_the_next_pull_on(tmp_path):
     async def scene(peer: Peer) -> None:
         api, at = await three_messages(peer), peer.address

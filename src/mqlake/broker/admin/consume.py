@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.services.after_dispatch import after_dispatch
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.state.clients import ClientChannelInfo
 from mqlake.errors import (
@@ -42,10 +43,12 @@ class ConsumeAdmin:
         self._broker_to_client = broker_to_client
 
     def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(code.GET_CONSUME_STATS, self.get_consume_stats)
-        table.register(code.GET_BROKER_CONSUME_STATS, self.fetch_all_consume_stats_in_broker)
-        table.register(code.QUERY_CONSUME_TIME_SPAN, self.query_consume_time_span)
+        code, store = RequestCode, self._broker.store
+        table.register(code.GET_CONSUME_STATS, after_dispatch(store, self.get_consume_stats))
+        table.register(
+            code.GET_BROKER_CONSUME_STATS, after_dispatch(store, self.fetch_all_consume_stats_in_broker)
+        )
+        table.register(code.QUERY_CONSUME_TIME_SPAN, after_dispatch(store, self.query_consume_time_span))
         table.register(code.QUERY_TOPIC_CONSUME_BY_WHO, self.query_topic_consume_by_who)
         table.register(code.QUERY_TOPICS_BY_CONSUMER, self.query_topics_by_consumer)
         table.register(code.QUERY_SUBSCRIPTION_BY_CONSUMER, self.query_subscription_by_consumer)

@@ -7,12 +7,12 @@ end. Without that setting the connected consumers are notified, and those that a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from mqlake.base import json_config
 from mqlake.base.settings import LONG_MAX
 from mqlake.broker.broker import Broker
+from mqlake.broker.services.after_dispatch import after_dispatch
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
 from mqlake.broker.services.schedule_message import ScheduleMessageService
@@ -44,8 +44,6 @@ from mqlake.store.results import BoundaryType
 logger = logging.getLogger(__name__)
 
 END_OF_QUEUE = -1
-DISPATCH_WAIT_S = 1.0
-"""How long the question for the end of a queue waits for messages that are not dispatched yet."""
 
 
 class OffsetAdmin:
@@ -62,12 +60,14 @@ class OffsetAdmin:
         self._schedule_message_service = schedule_message_service
 
     def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(code.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset_by_timestamp)
-        table.register(code.GET_MAX_OFFSET, self.get_max_offset)
+        code, store = RequestCode, self._broker.store
+        table.register(
+            code.SEARCH_OFFSET_BY_TIMESTAMP, after_dispatch(store, self.search_offset_by_timestamp)
+        )
+        table.register(code.GET_MAX_OFFSET, after_dispatch(store, self.get_max_offset))
         table.register(code.GET_MIN_OFFSET, self.get_min_offset)
         table.register(code.GET_EARLIEST_MSG_STORETIME, self.get_earliest_msg_storetime)
-        table.register(code.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offset)
+        table.register(code.INVOKE_BROKER_TO_RESET_OFFSET, after_dispatch(store, self.reset_offset))
         table.register(code.CLONE_GROUP_OFFSET, self.clone_group_offset)
         table.register(code.QUERY_CORRECTION_OFFSET, self.query_correction_offset)
         table.register(code.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)
@@ -89,14 +89,9 @@ class OffsetAdmin:
         )
         return RemotingCommand.create_response(header=SearchOffsetResponseHeader(offset=offset))
 
-    async def get_max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """30 GET_MAX_OFFSET: the end counts what was acknowledged before, as a consumer that begins there expects,
-        although dispatch gathers for longer than RocketMQ's while nobody waits for messages."""
+    def get_max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(GetMaxOffsetRequestHeader)
-        store = self._broker.store
-        if store.dispatch_behind_bytes:
-            await asyncio.to_thread(store.wait_until_dispatched, DISPATCH_WAIT_S)
-        offset = store.max_offset_in_queue(header.topic, header.queue_id)
+        offset = self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
         return RemotingCommand.create_response(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
+from mqlake.broker.services.after_dispatch import DISPATCH_WAIT_S, after_dispatch
 from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import SYSTEM_TOPICS, is_system_topic, validate_topic
 from mqlake.remoting.bodies.admin import TopicOffset, TopicStatsTable
@@ -38,8 +39,6 @@ logger = logging.getLogger(__name__)
 QUEUES_AT_ONCE = 500
 """A body with more queues is encoded on a thread: it takes longer than one turn of the event loop."""
 PERM_MAX = 7
-DISPATCH_WAIT_S = 1.0
-"""How long the deletion of a topic waits for puts just before it, so that they do not create its queues again."""
 
 
 TOPICS_ENCODED_AT_ONCE = 500
@@ -57,7 +56,9 @@ class TopicAdmin:
         table.register(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete_topic)
         table.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.get_all_topic_config)
         table.register(RequestCode.GET_TOPIC_CONFIG, self.get_topic_config)
-        table.register(RequestCode.GET_TOPIC_STATS_INFO, self.get_topic_stats_info)
+        table.register(
+            RequestCode.GET_TOPIC_STATS_INFO, after_dispatch(self._broker.store, self.get_topic_stats_info)
+        )
         table.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.get_system_topic_list_from_broker)
 
     # --- make and change
@@ -173,7 +174,7 @@ class TopicAdmin:
 
     def _delete_queues(self, topic: str) -> None:
         store = self._broker.store
-        store.wait_until_dispatched(DISPATCH_WAIT_S)
+        store.wait_until_dispatched(DISPATCH_WAIT_S)  # or puts just before create its queues again
         store.consume_queues.delete_topic(topic)
 
     # --- tell

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from mqlake.broker.services.after_dispatch import after_dispatch
 from mqlake.errors import ResponseError
 from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -28,7 +29,7 @@ class QueryMessageProcessor:
         self._store = store
 
     def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.QUERY_MESSAGE, self.query_message)
+        table.register(RequestCode.QUERY_MESSAGE, after_dispatch(self._store, self.query_message))
         table.register(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message_by_id)
 
     def query_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
