@@ -14,7 +14,7 @@ from mqlake.remoting.bodies import admin, client, route, topic
 from mqlake.remoting.bodies.codec import JsonBody
 from mqlake.remoting.bodies.compressed import decode_compressed
 from mqlake.remoting.codec import decode_frame, encode_frame
-from mqlake.remoting.codes import RequestCode, SerializeType
+from mqlake.remoting.codes import RequestCode, SerializeType, version_name
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import admin as admin_headers
 from mqlake.remoting.headers import codec, common, consume, namesrv, produce
@@ -102,6 +102,13 @@ def test_a_code_beyond_16_bits_is_said_in_json(java: JavaWire):
     command = RemotingCommand(RequestCode.POP_MESSAGE, serialize_type=SerializeType.ROCKETMQ)
     read = java.decode(encode_frame(command))
     assert (read["type"], read["code"]) == ("JSON", 200050)
+
+
+def test_names_of_versions(java: JavaWire):
+    names = java.request("versions", count=620)["names"]
+    assert [version_name(number) for number in range(len(names))] == names
+    assert names[479] == "V5_3_3"
+    assert version_name(-1) == "-1"  # what a broken client may say
 
 
 JAVA_TYPES = {

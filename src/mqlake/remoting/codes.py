@@ -6,6 +6,8 @@ Names and values are those of RocketMQ 5.3.3.
 from __future__ import annotations
 
 import enum
+import functools
+import itertools
 
 
 class RequestCode(enum.IntEnum):
@@ -237,3 +239,28 @@ class Version(enum.IntEnum):
 
 
 CURRENT_VERSION: int = int(Version.V5_3_3)
+
+_FIRST_VERSIONS = (
+    *("V3_0_0_SNAPSHOT", "V3_0_0_ALPHA1", "V3_0_0_BETA1", "V3_0_0_BETA2", "V3_0_0_BETA3", "V3_0_0_BETA4"),
+    *("V3_0_0_BETA5", "V3_0_0_BETA6_SNAPSHOT", "V3_0_0_BETA6", "V3_0_0_BETA7_SNAPSHOT", "V3_0_0_BETA7"),
+    *("V3_0_0_BETA8_SNAPSHOT", "V3_0_0_BETA8", "V3_0_0_BETA9_SNAPSHOT", "V3_0_0_BETA9", "V3_0_0_FINAL"),
+)
+_FROM_ZERO = {(3, 1), (3, 2)}
+"""Of the lines of RocketMQ 3, those that begin with a version .0; those of 4 and 5 all do."""
+
+
+@functools.cache
+def _version_names() -> tuple[str, ...]:
+    """Of each number; a release has the one after its snapshot's."""
+    names = list(_FIRST_VERSIONS)
+    for major, minor in itertools.product((3, 4, 5), range(10)):
+        last = 15 if (major, minor) == (3, 0) else 9
+        for patch in range(major == 3 and (major, minor) not in _FROM_ZERO, last + 1):
+            names += [f"V{major}_{minor}_{patch}_SNAPSHOT", f"V{major}_{minor}_{patch}"]
+    return (*names, "HIGHER_VERSION")
+
+
+def version_name(number: int) -> str:
+    """RocketMQ's name of a version that a command carries: 479 is V5_3_3."""
+    names = _version_names()
+    return names[min(number, len(names) - 1)] if number >= 0 else str(number)

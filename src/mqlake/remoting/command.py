@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from mqlake.remoting.codes import CURRENT_VERSION, LanguageCode, ResponseCode, SerializeType
+from mqlake.remoting.codes import CURRENT_VERSION, LanguageCode, ResponseCode, SerializeType, version_name
 
 if TYPE_CHECKING:
     from mqlake.remoting.headers.codec import CommandHeader
@@ -119,6 +119,6 @@ class RemotingCommand:
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
         return (
-            f"<{kind} code={int(self.code)} opaque={self.opaque} {self.language.name} v{self.version} "
-            f"remark={self.remark!r} {self.ext_fields} body={len(self.body_bytes())} B>"
+            f"<{kind} code={int(self.code)} opaque={self.opaque} {self.language.name} "
+            f"{version_name(self.version)} remark={self.remark!r} {self.ext_fields} body={len(self.body_bytes())} B>"
         )

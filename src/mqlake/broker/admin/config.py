@@ -23,7 +23,7 @@ from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import DataVersion, KVTable
-from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
+from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, version_name
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.admin import GetBrokerConfigResponseHeader
@@ -230,7 +230,7 @@ class ConfigAdmin:
         info |= {
             "brokerActive": "true",
             "brokerVersion": str(CURRENT_VERSION),
-            "brokerVersionDesc": Version(CURRENT_VERSION).name,
+            "brokerVersionDesc": version_name(CURRENT_VERSION),
             "commitLogDiskRatio": _ratio(log_ratio),
             f"commitLogDiskRatio_{store_config.commit_log_dir}": _ratio(log_ratio),
             "consumeQueueDiskRatio": _ratio(disk_used_ratio(store_config.consume_queue_dir)),

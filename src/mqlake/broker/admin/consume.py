@@ -20,7 +20,7 @@ from mqlake.errors import (
 from mqlake.message import decode_message_id
 from mqlake.remoting.bodies import admin as bodies
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig, TopicList
-from mqlake.remoting.codes import RequestCode, ResponseCode, Version
+from mqlake.remoting.codes import RequestCode, ResponseCode, Version, version_name
 from mqlake.remoting.command import Body, RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers import admin as headers
@@ -268,7 +268,7 @@ class ConsumeAdmin:
         if info.version < Version.V3_1_8_SNAPSHOT:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{client_id}> Version <{info.version}> too low to finish, "
+                f"The Consumer <{client_id}> Version <{version_name(info.version)}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
             )
         question = RemotingCommand.create_request(request.code, body=body)

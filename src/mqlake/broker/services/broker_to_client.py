@@ -16,7 +16,7 @@ from mqlake.remoting.bodies.client import (
     ResetOffsetBodyForC,
 )
 from mqlake.remoting.bodies.topic import MessageQueue
-from mqlake.remoting.codes import RequestCode, ResponseCode, Version
+from mqlake.remoting.codes import RequestCode, ResponseCode, Version, version_name
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
@@ -148,8 +148,8 @@ def _too_old(members: list[ClientChannelInfo]) -> RemotingCommand | None:
         if member.version < Version.V3_0_7:
             return RemotingCommand.create_response(
                 ResponseCode.SYSTEM_ERROR,
-                f"the client does not support this feature. version={member.version}: {member.client_id} "
-                f"must be at least V3_0_7",
+                f"the client does not support this feature. version={version_name(member.version)}: "
+                f"{member.client_id} must be at least V3_0_7",
             )
     return None
 

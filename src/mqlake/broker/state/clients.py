@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 from mqlake.base.clock import now_ms
 from mqlake.remoting.bodies.admin import ProducerInfo, ProducerTableInfo
 from mqlake.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
-from mqlake.remoting.codes import LanguageCode
+from mqlake.remoting.codes import LanguageCode, version_name
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.turns import at_once
 
@@ -44,7 +44,8 @@ class ClientChannelInfo:
     last_seen_ms: int = field(default_factory=monotonic_ms)
 
     def __str__(self) -> str:
-        return f"{self.client_id} ({self.connection.remote_address}, {self.language.name} v{self.version})"
+        language, version = self.language.name, version_name(self.version)
+        return f"{self.client_id} ({self.connection.remote_address}, {language} {version})"
 
 
 class ConsumerIdsChangeListener(Protocol):

@@ -28,6 +28,7 @@ import org.apache.rocketmq.remoting.protocol.body.RegisterBrokerBody;
  * fields        class, fields{}                                      what the class decodes and encodes again
  * body          class [, json]                                       JSON of a new one, or of the one that json gives
  * registration  topics, dataVersion                                  RegisterBrokerBody, compressed
+ * versions      count                                                names of the numbers from 0 on
  * </pre>
  */
 final class Codec {
@@ -48,6 +49,8 @@ final class Codec {
                 return body(request);
             case "registration":
                 return registration(request);
+            case "versions":
+                return versions(request.getIntValue("count"));
             default:
                 throw new IllegalArgumentException(what);
         }
@@ -82,6 +85,14 @@ final class Codec {
         answer.put("fields", command.getExtFields() == null ? Map.of() : command.getExtFields());
         answer.put("body", command.getBody() == null ? null : Base64.getEncoder().encodeToString(command.getBody()));
         return answer;
+    }
+
+    private static JSONObject versions(int count) {
+        JSONArray names = new JSONArray();
+        for (int number = 0; number < count; number++) {
+            names.add(MQVersion.getVersionDesc(number));
+        }
+        return JSONObject.of("names", names);
     }
 
     private static JSONObject header(Class<?> type) {
