@@ -39,6 +39,9 @@ from tests.broker.fast.test_fast_send import (
 from tests.broker.live import SCENE_S
 from tests.waiting import PATIENCE_S, until, until_async
 
+FRAMES = b"".join(send(opaque=number, queue_id=number % 3) for number in range(64))
+ROUNDS_MAX = 5000
+
 
 def message() -> MessageExtBrokerInner:
     host = ("127.0.0.1", 1)
@@ -163,14 +166,13 @@ def test_a_lease_ends_where_the_event_loop_has_other_things_to_do(
     """Also while its connections always have more to say."""
     for name in ("LEASE_NS", "LINGER_NS", "COMMON_LEASE_NS"):
         monkeypatch.setattr(leases, name, 900_000_000_000)
-    frames = b"".join(send(opaque=number, queue_id=number % 3) for number in range(64))
     is_over = threading.Event()
 
     def client(port: int) -> int:
         """How many times it had said all of them when it was stopped."""
         with socket.create_connection(("127.0.0.1", port)) as peer:
             peer.settimeout(PATIENCE_S)
-            peer.sendall(frames * 2)
+            peer.sendall(FRAMES * 2)
             for done in range(3000):
                 answers, rest = 0, b""
                 while answers < 64:
@@ -178,7 +180,7 @@ def test_a_lease_ends_where_the_event_loop_has_other_things_to_do(
                     answers += rest.count(b'"code":0,')
                 if is_over.is_set():
                     return done
-                peer.sendall(frames)
+                peer.sendall(FRAMES)
         return 3000
 
     async def play() -> None:
@@ -206,29 +208,22 @@ def test_a_lease_ends_where_somebody_else_wants_to_put(
     """While its connections always have more to say, and while it waits for them."""
     for name in ("LEASE_NS", "LINGER_NS", "BUSY_NS"):
         monkeypatch.setattr(leases, name, 900_000_000_000)
-    frames = b"".join(send(opaque=number, queue_id=number % 3) for number in range(64))
 
     async def play() -> None:
         async with two_brokers(tmp_path) as (fast, _), asyncio.timeout(SCENE_S):
-            over = threading.Event()
-
-            def client() -> None:
-                with socket.create_connection(("127.0.0.1", fast.port), PATIENCE_S) as peer:
-                    while not over.wait(0 if is_busy else 0.02):
-                        peer.sendall(frames)
-                        said(peer, 64)
+            is_over, pause_s = threading.Event(), 0 if is_busy else 0.02
 
             def puts() -> list[bool]:
                 """In another thread, and nothing wakes the event loop meanwhile."""
                 until(lambda: fast.broker.store.commit_log._lock.locked(), "there is a lease")
                 return [fast.broker.store.put_message(message()).is_ok for _ in range(3)]
 
-            sending = asyncio.create_task(asyncio.to_thread(client))
+            sending = asyncio.create_task(asyncio.to_thread(keep_sending, fast.port, is_over, pause_s))
             await until_async(lambda: fast_loop(fast).transports, "it is served")
             lease_of(fast)._is_alone = lambda: True
             assert await asyncio.to_thread(puts) == [True] * 3
-            over.set()
-            await sending
+            is_over.set()
+            assert await sending < ROUNDS_MAX
 
     run(play())
 
@@ -240,21 +235,11 @@ def test_a_lease_ends_when_a_timer_of_the_event_loop_is_due(
     """While its connections always have more to say; and it does not begin to last where a callback waits."""
     for name in ("LEASE_NS", "LINGER_NS", "BUSY_NS"):
         monkeypatch.setattr(leases, name, 900_000_000_000)
-    frames = b"".join(send(opaque=number, queue_id=number % 3) for number in range(64))
 
     async def play() -> None:
         async with two_brokers(tmp_path) as (fast, _):
-            rounds, is_over = 0, threading.Event()
-
-            def client() -> None:
-                nonlocal rounds
-                with socket.create_connection(("127.0.0.1", fast.port), PATIENCE_S) as peer:
-                    while not is_over.is_set() and rounds < 5000:
-                        peer.sendall(frames)
-                        said(peer, 64)
-                        rounds += 1
-
-            sending = asyncio.create_task(asyncio.to_thread(client))
+            is_over = threading.Event()
+            sending = asyncio.create_task(asyncio.to_thread(keep_sending, fast.port, is_over))
             loop = asyncio.get_running_loop()
             while not fast_loop(fast).transports:
                 await asyncio.sleep(0.001)
@@ -264,13 +249,23 @@ def test_a_lease_ends_when_a_timer_of_the_event_loop_is_due(
                 loop.call_later(0.02, loop.call_soon, future.set_result, None)
                 await future
             is_over.set()
-            await sending
-            assert rounds < 5000
+            assert await sending < ROUNDS_MAX
 
     if is_asyncio:
         asyncio.run(play())
     else:
         run(play())
+
+
+def keep_sending(port: int, is_over: threading.Event, pause_s: float = 0) -> int:
+    """Sends FRAMES again and again until it is over, at most ROUNDS_MAX times; how many times it did."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer:
+        for rounds in range(ROUNDS_MAX):
+            if is_over.wait(pause_s):
+                return rounds
+            peer.sendall(FRAMES)
+            said(peer, 64)
+    return ROUNDS_MAX
 
 
 def said(peer: socket.socket, answers: int) -> None:

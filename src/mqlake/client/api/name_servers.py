@@ -49,16 +49,12 @@ class NameServers(ServerCalls):
         super().__init__(client, timeout_s=timeout_s)
         self.addresses = list(addresses)
 
-    async def _call(
-        self,
-        address: str,
-        code: int,
-        header: CommandHeader | None = None,
-        body: Body = None,
-        timeout_s: float | None = None,
+    async def _ask(
+        self, address: str, code: int, header: CommandHeader | None, body: Body = None
     ) -> RemotingCommand:
+        """One of them; a broker at that address refuses, and the error says what may be wrong."""
         try:
-            return await super()._call(address, code, header, body, timeout_s)
+            return await self._call(address, code, header, body)
         except ResponseError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
@@ -69,16 +65,16 @@ class NameServers(ServerCalls):
         *others, last = self.addresses
         for address in others:
             try:
-                return await self._call(address, code, header)
+                return await self._ask(address, code, header)
             except (RemotingConnectError, RemotingTimeoutError):
                 continue
-        return await self._call(last, code, header)
+        return await self._ask(last, code, header)
 
     async def _call_all(
         self, code: int, header: CommandHeader | None = None, body: Body = None
     ) -> dict[str, RemotingCommand]:
         """The answers of all; the first failure is raised."""
-        return {address: await self._call(address, code, header, body) for address in self.addresses}
+        return {address: await self._ask(address, code, header, body) for address in self.addresses}
 
     # --- routes
 

@@ -115,13 +115,12 @@ def _twin_for(records: int) -> ModuleType:
     # asked for each page of a pull: no call that is not needed
     if _records.left > 0 and not _records.count(records):
         return plain
-    if _hurried and _get_ident() in _hurried and not _loaded.is_set():
+    if _hurried and _is_hurried():
         _load_aside()
         return plain
     return twin()
 
 
-_get_ident = threading.get_ident
 _hurried: set[int] = set()
 _loaded = threading.Event()
 
