@@ -31,6 +31,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Limits
 from mqlake.remoting.server import RemotingServer
 from mqlake.remoting.tls import TlsConfig, TlsMode, client_context
+from tests.open_files import nearly_none_left
 from tests.waiting import PATIENCE_S, until_async
 
 ECHO, SLOW, FAIL, REFUSE, SILENT, ASYNC_FAIL, LARGE, BUSY = range(1000, 1008)
@@ -253,6 +254,22 @@ def test_a_client_that_resets_before_it_is_accepted(run, caplog):
 
     run(main())
     assert not caplog.records
+
+
+def test_the_last_descriptors_are_not_for_connections(run, caplog):
+    async def main():
+        async with serving() as service:
+            with nearly_none_left():
+                reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(reader.read(), 5) == b""
+                writer.close()
+            async with RemotingClient() as client:
+                assert (await client.call(service.address, request(ECHO, b"mine"))).body_bytes() == b"mine"
+
+    run(main())
+    [line] = caplog.messages
+    assert "raise the limit: ulimit -n" in line
 
 
 def test_frames_that_are_encoded_already(run):

@@ -40,7 +40,7 @@ from mqlake.remoting.codec import (
 )
 from mqlake.remoting.codes import ResponseCode, Version
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
-from mqlake.remoting.peer import TURN_S, IdleChecks, PeerConnection
+from mqlake.remoting.peer import TURN_S, FilesKept, IdleChecks, PeerConnection
 from mqlake.remoting.receive_buffer import ReceiveBuffer
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.remoting.tls import TLS_FIRST_BYTE, ServerTls, TlsMode, TlsPipe
@@ -141,6 +141,7 @@ class Endpoint:
         pages = mmap.mmap(-1, SCRATCH_SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.scratch = memoryview(pages)  # takes no memory before it is filled
         self.idle_checks = IdleChecks(self.connections, self.limits.idle_s)
+        self.files_kept = FilesKept()
 
 
 class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
@@ -281,8 +282,9 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._endpoint.connections.add(self)
         for callback in self._endpoint.on_open:
             callback(self)
-        if peer is None and transport.get_extra_info("socket") is not None:
-            transport.abort()  # reset before it was accepted: nobody can say from where its requests come
+        plain = None if self._is_client else transport.get_extra_info("socket")
+        if plain is not None and (peer is None or self._endpoint.files_kept.refuses(self, plain.fileno())):
+            transport.abort()  # without an address: reset before it was accepted; nobody can say who asks
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)

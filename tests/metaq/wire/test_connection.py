@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -23,6 +24,7 @@ from mqlake.metaq.wire.connection import WRITE_BUFFER_MAX, Connection
 from mqlake.metaq.wire.server import MetaServer
 from tests.metaq.brokers import HOST, Peer
 from tests.metaq.formats.test_command import COMMANDS, GOLDEN, OLD_FORMS
+from tests.open_files import nearly_none_left
 
 BODY_MAX = 1 << 20
 
@@ -268,3 +270,20 @@ def test_a_body_over_the_limit_costs_nothing_but_its_connection() -> None:
         assert found == [] and pipe.closing
 
     asyncio.run(test())
+
+
+def test_the_last_descriptors_are_not_for_connections(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        server = MetaServer(lambda c, request: c.respond(200, "", request.opaque))
+        await server.start(HOST, 0)
+        with nearly_none_left():
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        await (await Peer.connect(server.port)).ask(b"version 1\r\n")
+        await server.stop()
+
+    asyncio.run(test())
+    [line] = caplog.messages
+    assert "raise the limit: ulimit -n" in line

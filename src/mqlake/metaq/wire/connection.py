@@ -57,7 +57,7 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         self._on_open = on_open
         self._on_close = on_close
         self._body_max = body_max
-        self._socket_fd = -1
+        self.socket_fd = -1
         self._held: bytes | bytearray = b""
         self._needed = 0
         self._out: list[bytes] = []
@@ -98,7 +98,7 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         sent = 0
         try:
             while sent < count:
-                step = os.sendfile(self._socket_fd, fd, offset + sent, count - sent)
+                step = os.sendfile(self.socket_fd, fd, offset + sent, count - sent)
                 if step == 0:
                     break
                 sent += step
@@ -123,7 +123,7 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._opened(transport, WRITE_HIGH_WATER)
         self.remote_address = format_address(transport.get_extra_info("peername"))
-        self._socket_fd = transport.get_extra_info("socket").fileno()
+        self.socket_fd = transport.get_extra_info("socket").fileno()
         if self._on_open is not None:
             self._on_open(self)
 

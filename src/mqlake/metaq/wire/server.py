@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from mqlake.errors import ConfigError
 from mqlake.metaq.wire.connection import BODY_MAX, Connection, Handler
-from mqlake.remoting.peer import IdleChecks
+from mqlake.remoting.peer import FilesKept, IdleChecks
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class MetaServer:
         self._body_max = body_max
         self._server: asyncio.Server | None = None
         self._idle_checks = IdleChecks(self.connections, idle_s)
+        self._files_kept = FilesKept()
 
     async def start(self, host: str, port: int) -> None:
         """Listens on `port` (0: any free one). ConfigError if that is not possible."""
@@ -44,7 +45,7 @@ class MetaServer:
             self._server = await loop.create_server(
                 lambda: Connection(
                     self._on_request,
-                    on_open=self.connections.add,
+                    on_open=self._opened,
                     on_close=self._closed,
                     body_max=self._body_max,
                 ),
@@ -57,6 +58,11 @@ class MetaServer:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._idle_checks.start(loop)
+
+    def _opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self._files_kept.refuses(connection, connection.socket_fd):
+            connection.abort()
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
