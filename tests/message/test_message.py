@@ -39,8 +39,15 @@ class TestMessage:
         message.delay_time_level = 3
         assert message.properties == {"DELAY": "3"}
         assert message.delay_time_level == 3
-        message.properties["DELAY"] = "soon"
-        with pytest.raises(MessageError, match="soon"):
+        message.properties["DELAY"] = "+07"
+        assert message.delay_time_level == 7
+
+    @pytest.mark.parametrize(
+        "text", ["soon", "", " 5", "5 ", "1_0", "\u0665", "2147483648", "1e1", "9" * 5000]
+    )
+    def test_a_delay_that_javas_store_cannot_read(self, text):
+        message = Message("T", properties={"DELAY": text})
+        with pytest.raises(MessageError, match="DELAY is not a number"):
             _ = message.delay_time_level
 
     def test_wait_store_msg_ok(self):

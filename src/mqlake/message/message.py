@@ -9,6 +9,7 @@ Message               topic, body, flag, properties: made by a producer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from mqlake.errors import MessageError
@@ -24,6 +25,8 @@ from mqlake.message.properties import (
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
+
+_NUMBER = re.compile("[+-]?[0-9]{1,100}")
 
 
 class Message:
@@ -95,7 +98,7 @@ class Message:
     @property
     def delay_time_level(self) -> int:
         """1 to 18 with the default table, 0 for no delay. Raises MessageError if it is not a number."""
-        return self._number(PROPERTY_DELAY_TIME_LEVEL) or 0
+        return self._number(PROPERTY_DELAY_TIME_LEVEL, 32) or 0
 
     @delay_time_level.setter
     def delay_time_level(self, level: int) -> None:
@@ -119,12 +122,14 @@ class Message:
     def delay_time_ms(self, delay_ms: int) -> None:
         self.properties[PROPERTY_TIMER_DELAY_MS] = str(delay_ms)
 
-    def _number(self, name: str) -> int | None:
+    def _number(self, name: str, bits: int = 64) -> int | None:
         text = self.properties.get(name)
-        try:
-            return None if text is None else int(text)
-        except ValueError as e:
-            raise MessageError(f"the property {name} is not a number: {text!r}") from e
+        if text is None:
+            return None
+        # what int() reads besides, " 5" or "1_0", is no number where the log is read: to dispatch, and to Java's store
+        if _NUMBER.fullmatch(text) and -(1 << bits - 1) <= (number := int(text)) < 1 << bits - 1:
+            return number
+        raise MessageError(f"the property {name} is not a number: {text!r}")
 
     @property
     def wait_store_msg_ok(self) -> bool:

@@ -258,6 +258,22 @@ def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
+def test_a_delay_that_is_no_number_for_java(tmp_path):
+    """To dispatch neither: its consumers would get it at once."""
+
+    async def scene(peer: Peer) -> None:
+        await peer.send("T")
+        end = peer.controller.broker.store.max_phy_offset
+        answer = await peer.send("T", properties=properties(DELAY=" 5"))
+        assert (answer.code, peer.controller.broker.store.max_phy_offset) == (
+            ResponseCode.MESSAGE_ILLEGAL,
+            end,
+        )
+        assert "DELAY is not a number: ' 5'" in answer.remark
+
+    on_a_broker(tmp_path, scene)
+
+
 def test_only_a_timer_message_is_answered_with_what_recalls_it(tmp_path):
     async def scene(peer: Peer) -> None:
         timed = await peer.send("T", properties=properties(UNIQ_KEY="k", TIMER_DELAY_MS="600000"))
