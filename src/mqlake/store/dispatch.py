@@ -40,8 +40,8 @@ LONE_GATHER_S, LONE = 0.0005, 4
 GATHER_MAX_S = 0.01
 # a round costs its writer as much as it costs us (one interpreter lock): at most every fifth moment is a round's
 GATHER_ROUNDS = 4
-RELAXED_S = GATHER_MAX_S
-"""While nobody waits for messages."""
+RELAXED_S = 0.03
+"""While nobody waits for messages: who asks for them hurries dispatch."""
 SLAVE_RELAXED_S = 0.1
 """The same at a slave: whoever waits for its messages says so, and lag of this size is nobody's loss."""
 FEW = 16

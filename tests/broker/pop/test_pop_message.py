@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.consume import PollingInfoRequestHeader, PollingInfoResponseHeader
 from tests.broker.live import Peer, now_ms, on_a_broker
 from tests.broker.pop.popping import Popper
+from tests.waiting import PATIENCE_S
 
 
 async def sent(peer: Peer, *bodies: bytes, topic: str = "T", **fields: object) -> None:
@@ -205,3 +207,25 @@ def test_any_mix_of_priorities(tmp_path, up):
         assert found == sorted(range(60), key=lambda number: sign * min(priorities[number], 3))
 
     on_a_broker(tmp_path, scene, priorityOrderAsc="false" if up else "true")
+
+
+@pytest.mark.parametrize("waits_ms", [0, 30_000])
+def test_a_pop_finds_what_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_ms: int
+) -> None:
+    async def scene(peer: Peer) -> None:
+        popper = Popper(peer)
+        await sent(peer, b"first")
+        assert (await popper.pop()).bodies == [b"first"]
+        monkeypatch.setattr("mqlake.store.dispatch.RELAXED_S", PATIENCE_S)
+        for _ in range(3):
+            found = []
+            for body in (b"a", b"b"):
+                assert (await peer.send(popper.topic, body)).code == ResponseCode.SUCCESS
+            while len(found) < 2:
+                answer = await popper.pop(poll_time=waits_ms)
+                assert answer.code == ResponseCode.SUCCESS
+                found += answer.bodies
+            assert found == [b"a", b"b"]
+
+    on_a_broker(tmp_path, scene)

@@ -29,7 +29,7 @@ from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.store_view import StoreView
 from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header
 from tests.store.small_store import flip, log_file
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 def bodies(answer: RemotingCommand) -> list[bytes]:
@@ -497,5 +497,26 @@ def test_bodies_are_checked_when_the_setting_says_so(tmp_path: Path) -> None:
         assert changed.code == ResponseCode.SUCCESS, changed.remark
         assert bodies(await peer.pull("T")) == [b"0", b"1", b"3", b"4"]
         assert store.damage.count == 1
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_pull_that_does_not_wait_finds_what_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is one moved back that is held but begins behind what is dispatched."""
+
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        monkeypatch.setattr("mqlake.store.dispatch.RELAXED_S", PATIENCE_S)
+        for last in (2, 4, 6):
+            for number in (last - 1, last):
+                assert (await peer.send("T", b"%d" % number)).code == ResponseCode.SUCCESS
+            assert bodies(await peer.pull("T", last, sys_flag=SUBSCRIPTION)) == [b"%d" % last]
+        assert [(await peer.send("T", b"%d" % number)).code for number in (7, 8)] == [0, 0]
+        held = asyncio.create_task(peer.pull("T", 9, sys_flag=SUBSCRIPTION | SUSPEND))
+        await until_async(lambda: peer.controller.pull_request_hold_service.holds_any, "it is held")
+        assert (await peer.send("T", b"9")).code == ResponseCode.SUCCESS
+        assert bodies(await held) == [b"9"]
 
     on_a_broker(tmp_path, scene)

@@ -67,7 +67,7 @@ from mqlake.compiled.kernels.send_layout import LAST_PLACE, QUEUE_SIZE, QUEUES, 
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.store.log.commit_log import QueueId, WrittenMany
 
-LEASE_NS = 10_000_000
+LEASE_NS = 30_000_000
 """While nobody else is served and no consumer waits: what a lease costs in Python, 0.15 ms, is a small part of it. The
 event loop's next timer ends it, and so do other things that the loop has to do."""
 COMMON_LEASE_NS = 3_000_000

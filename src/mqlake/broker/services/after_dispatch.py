@@ -1,4 +1,4 @@
-"""Processors of questions whose answer counts every message that was acknowledged before.
+"""Answers that count every message that was acknowledged before the request.
 
 The end of a queue, the offset at a time, a message by key: all are read from what dispatch has made, which is behind
 the log for as long as dispatch gathers, here longer than in RocketMQ while nobody waits for messages.
@@ -18,13 +18,18 @@ DISPATCH_WAIT_S = 1.0
 """How long a question waits at most; then it is answered with what there is, as by RocketMQ."""
 
 
+async def dispatched(store: DefaultMessageStore) -> None:
+    """Until what the log holds now is dispatched, which is hurried."""
+    if store.dispatch_behind_bytes:
+        await asyncio.to_thread(store.wait_until_dispatched, DISPATCH_WAIT_S)
+
+
 def after_dispatch(store: DefaultMessageStore, processor: Processor) -> Processor:
-    """The processor, asked when what the log held at the request is dispatched. Dispatch is hurried."""
+    """The processor, asked when what the log held at the request is dispatched."""
 
     @functools.wraps(processor)
     async def answer(connection: Connection, request: RemotingCommand) -> Answer:
-        if store.dispatch_behind_bytes:
-            await asyncio.to_thread(store.wait_until_dispatched, DISPATCH_WAIT_S)
+        await dispatched(store)
         answered = processor(connection, request)
         return await answered if inspect.isawaitable(answered) else answered
 
