@@ -227,6 +227,15 @@ class TestDispatchColumns:
         assert result.key_hash.tolist() == keys
         assert result.key_record.tolist() == owners
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_twins_agree_on_properties_of_one_shape(self, seed: int) -> None:
+        log = log_of(properties_of_few_shapes(random.Random(seed), 1000))
+        results = []
+        for module in (plain, kernels):
+            with working_with(module):
+                results.append([column.tolist() for column in dispatch(log)])
+        assert results[0] == results[1]
+
     @many
     @given(logs())
     def test_twins_agree(self, log: tuple[bytes, int]) -> None:
@@ -235,6 +244,35 @@ class TestDispatchColumns:
             with working_with(module):
                 results.append([column.tolist() for column in dispatch(*log)])
         assert results[0] == results[1]
+
+
+MODELS = [
+    b"KEYS\x01a b1\x02UNIQ_KEY\x010A0000010001\x02TAGS\x01TagA\x02DELAY\x0112\x02x\x01y\x02",
+    b"TAGS\x01TagB\x02UNIQ_KEY\x010A0000010001\x02" + b"name\x01value\x02" * 4 + b"KEYS\x01b1\x02",
+    b"INNER_NUM\x013\x02INNER_BASE\x0170\x02TAGS\x01"
+    + "Tagé".encode()
+    + b"\x02KEYS\x01"
+    + b"k" * 57
+    + b"\x02",
+    b"TAGS\x01T\x02\x01no name\x02no value\x01\x02nothing\x02\x02KEYS\x01a\x01b\x02WAIT\x01true",
+    b"x\x01" + b"y" * 500 + b"\x02KEYS\x01" + b"z" * 60 + b"\x02",
+]
+
+
+def properties_of_few_shapes(numbers: random.Random, count: int) -> list[dict[str, Any]]:
+    """Records of which many have properties as long as one before, and differ in single bytes."""
+    records = []
+    for _ in range(count):
+        properties = bytearray(numbers.choice(MODELS))
+        for _ in range(numbers.choice([0, 0, 1, 1, 2, 4])):
+            place = numbers.randrange(len(properties))
+            byte = numbers.choice([1, 2, 32, 49, 75, properties[place - 1], numbers.randrange(256)])
+            properties[place] = byte
+            if numbers.random() < 0.1:
+                properties[place : place + 1] = b"12"
+        topic = numbers.choice([b"T", SCHEDULE_TOPIC.encode()])
+        records.append({"topic": topic, "properties": bytes(properties)})
+    return records
 
 
 def _texts_hashing_to_minimum(prefix: str) -> Iterator[str]:

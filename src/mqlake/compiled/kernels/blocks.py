@@ -83,6 +83,26 @@ def _equal_bytes(_context, items, _position, _byte):
 
 
 @intrinsic
+def _unequal_bytes(_context, items, _a, _b):
+    """Which of the SPAN bytes from items[a] on differ from those from items[b] on: a bit for each, the lowest for the
+    first."""
+
+    def generate(context, builder, signature, arguments):
+        items, *positions = arguments
+        vector = ir.VectorType(ir.IntType(8), SPAN)
+        a, b = (
+            builder.load(
+                builder.bitcast(element(context, builder, signature, [items, at]), vector.as_pointer()),
+                align=1,
+            )
+            for at in positions
+        )
+        return builder.bitcast(builder.icmp_unsigned("!=", a, b), ir.IntType(SPAN))
+
+    return types.uint64(items, types.int64, types.int64), generate
+
+
+@intrinsic
 def _move(_context, _to, _where):
     def generate(context, builder, _signature, arguments):
         to, where = arguments
@@ -144,6 +164,14 @@ def found_in_span(data, position, end, size, byte):
     at = min(position, size - SPAN)
     touch(data, at, at + SPAN - 1)
     return _equal_bytes(data, at, byte) >> np.uint64(position - at) & SPAN_MASK >> np.uint64(SPAN - left)
+
+
+@compiled
+def unlike_model(data, position, model, byte):
+    """(which of SPAN bytes differ from those at `model`, which of them are `byte`): the lowest bits for the first."""
+    touch(data, position, position + SPAN - 1)
+    touch(data, model, model + SPAN - 1)
+    return _unequal_bytes(data, position, model), _equal_bytes(data, position, byte)
 
 
 @compiled

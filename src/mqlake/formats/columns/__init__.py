@@ -470,6 +470,7 @@ def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int])
     records: list[Int32s] = []
     first = 0
     work = _twin_for(n)
+    shapes = np.zeros((layout.SHAPES + 1) * layout.SHAPE_SIZE, np.int64)
     capacity = 2 * n + 16
     while True:
         key_hash = np.empty(capacity, np.int32)
@@ -489,6 +490,7 @@ def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int])
             inner_base,
             key_hash,
             key_record,
+            shapes,
         )
         hashes.append(key_hash[:keys])
         records.append(key_record[:keys])

@@ -68,3 +68,6 @@ BAD_BLOB, NO_ROOM, RECORD_TOO_LARGE, PROPERTIES_TOO_LARGE = -1, -2, -3, -4
 BODY_START_V4 = 88
 """From the start of a record whose hosts are both IPv4; each IPv6 host adds IPV6_EXTRA bytes before it."""
 IPV6_EXTRA = 12
+
+SHAPES, SHAPE_SIZE = 16, 24
+"""Shapes of properties that compiled dispatch knows at a time, and the numbers of each."""

@@ -217,6 +217,7 @@ def dispatch(
     inner_base: Ints,
     key_hash: Ints,
     key_record: Ints,
+    _shapes: Ints,
 ) -> tuple[int, int]:
     view = buf.data
 
