@@ -23,6 +23,7 @@ with atheris.instrument_imports(include=["mqlake"], enable_loader_override=False
     from mqlake.broker.controller import BrokerController
     from mqlake.broker.fast.fast_send import FastSend
     from mqlake.broker.requests import send_message
+    from mqlake.message import ids
     from mqlake.remoting.codes import SerializeType
     from mqlake.remoting.connection import Connection
     from mqlake.remoting.epoll_transport import EpollTransport
@@ -173,6 +174,6 @@ def seeds(_name: str) -> Iterator[bytes]:
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     # what brokers draw by lot is the same on both
-    send_message.create_uniq_id = lambda: "A" * 32
+    ids.create_uniq_id = lambda: "A" * 32
     send_message.random.randrange = lambda stop: stop - 1
     fuzz(TARGETS, seeds)

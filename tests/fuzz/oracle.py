@@ -48,7 +48,8 @@ TOPICS = ("Usual", "Odd-" + "t" * 123, "Many_Tags")
 QUEUES = 16
 ALIKE = """
 from mqlake.broker.requests import send_message
-send_message.create_uniq_id = lambda: "A" * 32
+from mqlake.message import ids
+ids.create_uniq_id = lambda: "A" * 32
 send_message.random.randrange = lambda stop: stop - 1
 """
 LOADED = """

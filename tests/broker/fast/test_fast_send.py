@@ -23,7 +23,7 @@ from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.compiled import Worth
 from mqlake.compiled.kernels.send_layout import KEYS_LEFT, KEYS_WANTED, SENDS_MAX
-from mqlake.message import MessageExt, MessageSysFlag
+from mqlake.message import MessageExt, MessageSysFlag, ids
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -43,7 +43,7 @@ RECORD_PLACES = (slice(52, 56), slice(56, 64), slice(68, 72))
 @pytest.fixture(autouse=True)
 def _same_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a broker draws by lot, a key or a queue, is the same on both."""
-    monkeypatch.setattr(send_message, "create_uniq_id", lambda: "A" * 32)
+    monkeypatch.setattr(ids, "create_uniq_id", lambda: "A" * 32)
     monkeypatch.setattr(send_message.random, "randrange", lambda stop: stop - 1)
 
 
@@ -567,7 +567,7 @@ def test_a_new_key_is_no_older_than_a_moment(
 ) -> None:
     """It says when it was made."""
     made: list[int] = []
-    monkeypatch.setattr(send_message, "create_uniq_id", lambda: made.append(1) or f"{len(made):032}")
+    monkeypatch.setattr(ids, "create_uniq_id", lambda: made.append(1) or f"{len(made):032}")
 
     async def play() -> None:
         async with running(tmp_path) as controller, Wire(controller, moves=False) as wire:

@@ -40,7 +40,6 @@ from mqlake.broker.requests.send_message import (
     TIMER_PROPERTIES,
     SendMessageProcessor,
     born_host,
-    new_uniq_key,
     region_fields,
 )
 from mqlake.broker.transaction.end_transaction import answer_to_commit
@@ -126,6 +125,7 @@ from mqlake.message import (
     RETRY_GROUP_TOPIC_PREFIX,
     TRANS_HALF_TOPIC,
     host_bytes,
+    ids,
     properties_to_bytes,
 )
 from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
@@ -270,7 +270,7 @@ class FastSend:
         is_wanted, are_old = keys[KEYS_WANTED] != 0, now - self._keys_made_at > NEW_KEYS_S
         keys[KEYS_WANTED] = 0
         if is_wanted and (are_old or keys[KEYS_LEFT] < NEW_KEYS_MAX // 2):
-            made = "".join(new_uniq_key() for _ in range(NEW_KEYS_MAX))
+            made = "".join(ids.create_uniq_id() for _ in range(NEW_KEYS_MAX))
             self.parts[KEYS][:] = np.frombuffer(made.encode(), np.uint8)
             keys[KEYS_LEFT], self._keys_made_at = NEW_KEYS_MAX, now
         elif are_old:

@@ -51,7 +51,7 @@ from mqlake.message import (
     MessageExtBrokerInner,
     MessageSysFlag,
     create_message_id,
-    create_uniq_id,
+    ids,
     string_to_properties,
     validate_topic,
 )
@@ -179,11 +179,6 @@ class SendMessageChecks:
         return random.randrange(max(topic_config.write_queue_nums, 1))
 
 
-def new_uniq_key() -> str:
-    """For a message that its producer has given none."""
-    return create_uniq_id()
-
-
 class SendMessageProcessor:
     def __init__(self, broker: Broker, transactional_message_service: TransactionalMessageService) -> None:
         self._broker = broker
@@ -245,7 +240,7 @@ class SendMessageProcessor:
         properties.pop(PROPERTY_POP_CK, None)
         batch = bool(header.batch)
         if not batch and not properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX):
-            properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = new_uniq_key()
+            properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = ids.create_uniq_id()
         properties.update(region_fields(config))
         sys_flag = header.sys_flag
         if topic_config.topic_filter_type is TopicFilterType.MULTI_TAG:
