@@ -360,7 +360,12 @@ print([int(kernels.crc32(data, i % 7, i)) for i in range(290)])
                 self.HOSTILE,
             ],
             env=os.environ
-            | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(compiled), "MQLAKE_NO_JIT": "0"},
+            | {
+                "NUMBA_BOUNDSCHECK": "1",
+                "NUMBA_OPT": "0",
+                "NUMBA_CACHE_DIR": str(compiled),
+                "MQLAKE_NO_JIT": "0",
+            },
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import mqlake.spark
 from mqlake.cli.main import cli
-from mqlake.spark.session_helper import QUICK_JAVA
+from tests import spark_classes
 from tests.spark.kills import executors
 from tests.spark.stores import SETTINGS, copy_store
 from tests.spark.streams import catch_up
@@ -34,7 +34,7 @@ def job(*arguments: object) -> Any:
 
 
 def main(store: str, directory: Path, scratch: str) -> None:
-    java = f"{QUICK_JAVA} -Djava.io.tmpdir={scratch}"
+    java = f"{os.environ[spark_classes.VARIABLE]} -Djava.io.tmpdir={scratch}"
     config = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java}
     spark = mqlake.spark.session("cluster", master=MASTER, short=True, config=config)
     log = mqlake.spark.read_log(spark, store, columns="topic,queueId,queueOffset", splitSize="7000")
