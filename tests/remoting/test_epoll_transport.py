@@ -15,7 +15,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Limits
-from mqlake.remoting.epoll_transport import EpollTransport
+from mqlake.remoting.epoll_transport import HIGH_WATER, EpollTransport
 from tests.remoting.conftest import Run
 from tests.remoting.test_connection import ECHO, LARGE, SLOW, Service, request, serving
 from tests.waiting import PATIENCE_S, until_async
@@ -133,7 +133,17 @@ def test_half_frames_of_every_length(run: Run) -> None:
     run(main())
 
 
-def test_a_peer_that_does_not_read_is_not_read_from(run: Run) -> None:
+def test_a_peer_that_does_not_read_is_not_read_from(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsent: list[int] = []
+    resume_writing = Connection.resume_writing
+
+    def resumes(connection: Connection) -> None:
+        assert isinstance(connection.transport, EpollTransport)
+        unsent.append(connection.transport.get_write_buffer_size())
+        resume_writing(connection)
+
+    monkeypatch.setattr(Connection, "resume_writing", resumes)
+
     async def main() -> None:
         limits = Limits(write_high_water=64 << 10)
         async with moved(limits) as (service, _, _, owner):
@@ -158,7 +168,24 @@ def test_a_peer_that_does_not_read_is_not_read_from(run: Run) -> None:
             while size < 100_000_000:
                 size += len(await reader.read(1 << 20))
             await until_async(lambda: transport.is_at_rest and connection.is_writable, "it has read all")
+            assert max(unsent) <= HIGH_WATER // 4
             writer.close()
+
+    run(main())
+
+
+def test_what_comes_while_reading_is_paused_is_left(run: Run) -> None:
+    async def main() -> None:
+        async with moved() as (service, client, transport, _):
+            [connection] = service.server.connections
+            before = connection.reads
+            transport.pause_reading()
+            waiting = asyncio.ensure_future(client.call(service.address, request(ECHO, b"later")))
+            await until_async(lambda: select.select([transport.fd], [], [], 0)[0], "it has come")
+            transport.ready()
+            assert connection.reads == before
+            transport.resume_reading()
+            assert (await waiting).body == b"later"
 
     run(main())
 

@@ -126,6 +126,21 @@ def test_half_frames_of_every_length(tmp_path: Path) -> None:
     on_two_brokers(tmp_path, scene)
 
 
+def test_a_frame_of_a_wrong_length_after_others(tmp_path: Path) -> None:
+    """Its connection is closed when the others are answered, and no other one is."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        async with Wire(fast) as neighbour, Wire(plain) as another:
+            assert await neighbour.say(send()) == await another.say(send())
+            for data in (send(opaque=1), encode_frame(RemotingCommand(31998, opaque=1))):
+                async with Wire(fast) as one, Wire(plain) as other:
+                    wrong = data + b"\xff" * 8
+                    assert await one.say(wrong) == await other.say(wrong)
+            assert await neighbour.say(send()) == await another.say(send())
+
+    on_two_brokers(tmp_path, scene)
+
+
 def test_more_half_frames_than_places(tmp_path: Path) -> None:
     async def play() -> None:
         async with two_brokers(tmp_path) as (fast, _), asyncio.timeout(SCENE_S):

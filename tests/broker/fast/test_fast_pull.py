@@ -543,6 +543,8 @@ def test_compiled_code_answers_what_it_has_seen(tmp_path: Path, compiled: bool) 
         assert (seen > 0) == compiled
         await ways.take(b"".join(pulls), 15)
         assert ways.taken_by_kernels == (30 if compiled else 0)
+        await ways.take(pulls[0])
+        assert any(plan.row == 0 for plan in ways.path.reading_on) == compiled
 
     play(tmp_path, scene)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,7 @@ def test_a_lease_that_fails_after_its_answers(tmp_path: Path, monkeypatch: pytes
 def test_statistics_and_latencies_are_counted(tmp_path: Path) -> None:
     async def play() -> None:
         exporter = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+        began = time.monotonic_ns()
         async with two_brokers(tmp_path, **exporter) as (fast, plain), asyncio.timeout(SCENE_S):
             data = b"".join(
                 (
@@ -341,6 +343,9 @@ def test_statistics_and_latencies_are_counted(tmp_path: Path) -> None:
                     for rpc, histogram in latencies.histograms.items()
                     if rpc.request_code in (10, 310, 320)
                 }
+                passed = time.monotonic_ns() - began
+                for histogram in latencies.histograms.values():
+                    assert histogram.sum_ns <= passed * sum(histogram.counts)
                 stats = controller.broker.store.store_stats_service
                 counted.append((sends, stats.topic_totals()[TOPIC]))
             assert counted[0] == counted[1]
@@ -359,6 +364,8 @@ def test_more_queues_than_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 data = send(opaque=number, queue_id=number % 4) + send(opaque=99, queue_id=(number // 4) % 4)
                 assert await one.say(data) == await other.say(data)
         assert len(lease_of(fast)._queues) <= 2 < QUEUES_KNOWN_MAX
+        counted = [c.broker.store.runtime_info()["putMessageTimesTotal"] for c in (fast, plain)]
+        assert counted[0] == counted[1]
 
     on_two_brokers(tmp_path, scene)
 

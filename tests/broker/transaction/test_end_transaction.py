@@ -111,6 +111,8 @@ def test_who_asked_for_time_must_not_come_later(tmp_path):
         assert answer.code == ResponseCode.ILLEGAL_OPERATION and "wait for the check" in answer.remark
         asked = await end(peer, sent, COMMIT, from_transaction_check=True)
         assert asked.code == ResponseCode.SUCCESS and len(messages(peer)) == 1
+        in_time = await prepare(peer, "CHECK_IMMUNITY_TIME_IN_SECONDS\x01600\x02", born_timestamp=now_ms())
+        assert (await end(peer, in_time, COMMIT)).code == ResponseCode.SUCCESS and len(messages(peer)) == 2
 
     on_a_broker(tmp_path, scene)
 
