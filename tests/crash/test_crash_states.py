@@ -8,7 +8,8 @@ import itertools
 import os
 import random
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,12 @@ MODES: dict[str, dict[str, object]] = {
     "sync": {"flushDiskType": "SYNC_FLUSH"},
     "async": {"flushDiskType": "ASYNC_FLUSH"},
 }
+
+
+@pytest.fixture
+def tmp_path(memory: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=memory) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture(autouse=True)
