@@ -42,7 +42,7 @@ SPACE = 32
 STEP = 32
 """Characters that are hashed at once."""
 NOT_ASCII = -1
-PREFETCHED = 8
+PREFETCHED, PREFETCHED_LINES = 8, 4
 """So many records ahead: a scan of thousands has left the nearest cache when it comes to their properties."""
 POWERS = np.array([31**n & 0xFFFFFFFF for n in range(STEP + 1)], np.uint32)
 
@@ -300,8 +300,8 @@ def dispatch(
     for n in range(first, records):
         position = wide[layout.PROPERTIES_START, n]
         later = wide[layout.PROPERTIES_START, min(n + PREFETCHED, records - 1)]
-        prefetch(data, later)
-        prefetch(data, later + CACHE_LINE)
+        for line in range(PREFETCHED_LINES):
+            prefetch(data, later + line * CACHE_LINE)
         length = np.int64(narrow[layout.PROPERTIES_LENGTH, n])
         row = shape_of(data, position, length, size, shapes)
         tags, tags_end = position + shapes[row + TAGS], position + shapes[row + TAGS + 1]

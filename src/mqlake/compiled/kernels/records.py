@@ -214,6 +214,7 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
     capacity = len(topic_record)
     n = 0
     topics = 0
+    topic = np.int64(-1)
     position = fetched = start
     while n < capacity:
         if position == limit:
@@ -252,13 +253,18 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
         narrow[layout.BODY_LENGTH, n] = body_length
         narrow[layout.TOPIC_LENGTH, n] = topic_length
         narrow[layout.PROPERTIES_LENGTH, n] = properties_length
-        key = data, topic_start, topic_length, first_of, topic_starts, topic_lengths
-        topic, slot = find(slot_at, mask, hash_bytes(data, topic_start, topic_length), is_topic, key)
-        if topic < 0:
-            topic = np.int64(topics)
-            topics += 1
-            slot_at[slot] = topics
-            first_of[topic] = n
+        # most records have the topic of the one before: no hash for those
+        if n == 0 or not (
+            topic_length == topic_lengths[n - 1]
+            and same_bytes(data, topic_start, data, topic_starts[n - 1], topic_length)
+        ):
+            key = data, topic_start, topic_length, first_of, topic_starts, topic_lengths
+            topic, slot = find(slot_at, mask, hash_bytes(data, topic_start, topic_length), is_topic, key)
+            if topic < 0:
+                topic = np.int64(topics)
+                topics += 1
+                slot_at[slot] = topics
+                first_of[topic] = n
         narrow[layout.TOPIC_ID, n] = topic
         n += 1
         position += size
