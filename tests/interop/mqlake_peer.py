@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from mqlake.errors import FormatError, OffsetOutOfRangeError
 from mqlake.formats.batch import encode_messages
+from mqlake.formats.consume_queue import UNIT
 from mqlake.formats.record import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, decode_record
 from mqlake.message import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -44,6 +45,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import Queue
 from mqlake.store.results import BoundaryType, PutMessageResult
 from mqlake.store.store_view import StoreView
@@ -286,6 +288,11 @@ def _queue(view: StoreView, queue: Queue) -> JavaQueue:
     return found
 
 
+def _kept(queue: ConsumeQueue, at: int) -> int:
+    """What a unit has for its tags code: the address of its extension."""
+    return int(UNIT.unpack(queue.get_range_bytes(at, 1))[2])
+
+
 def _units(queue: Queue) -> Iterator[Json]:
     at, end = queue.min_offset_in_queue, queue.max_offset_in_queue
     while at < end:
@@ -301,9 +308,8 @@ def _units(queue: Queue) -> Iterator[Json]:
             }
             if isinstance(queue, BatchConsumeQueue):
                 line |= {"queueOffset": int(unit["msg_base_offset"]), "batchNum": int(unit["batch_size"])}
-            elif queue.ext is not None and (more := queue.ext.get(line["tagsCode"])) is not None:
+            elif queue.ext is not None and (more := queue.ext.get(_kept(queue, at))) is not None:
                 line |= {
-                    "tagsCode": more.tags_code,
                     "extStoreTime": more.store_time,
                     "extBitMap": base64.b64encode(more.filter_bit_map).decode(),
                 }

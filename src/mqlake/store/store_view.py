@@ -26,6 +26,7 @@ from mqlake.errors import (
 )
 from mqlake.formats.columns import Int64s, follow_units, gather_runs
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
+from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.formats.record import (
     RECORD_SIZE_MIN,
     RecordKind,
@@ -285,7 +286,9 @@ class StoreView:
             ):
                 break
             following = end
-            if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
+            # with the address of an extension that cannot be read the consumer decides, who compares the tag, too
+            asked = message_filter if code > MAX_ADDRESS else None
+            if asked is not None and not asked.is_matched_by_consume_queue(code):
                 continue
             record = self.commit_log_files.select(physical_offset, size)
             # offsets ascend: what follows a message that is there was not removed
@@ -394,6 +397,8 @@ class StoreView:
         queue = self.consume_queues.get(topic, queue_id)
         if type(queue) is not ConsumeQueue or self.config.pull_check_crc or topic.startswith(LMQ_PREFIX):
             return None
+        if queue.ext is not None:
+            return None  # the tags codes are there
         if not queue.min_offset_in_queue <= offset < queue.max_offset_in_queue:
             return None
         units = queue.get_range_bytes(offset, max_count)
@@ -634,7 +639,7 @@ def _chosen(
     """Of units from `offset` on at most `count_max` that the filter lets through, their queue offsets, and the offset
     after all that was looked at. None when there is none."""
     codes = units["tags_code"]
-    matches = np.zeros(len(units), np.bool_)
+    matches: npt.NDArray[np.bool_] = codes <= MAX_ADDRESS  # the extension cannot be read
     for code in message_filter.codes:
         matches |= codes == code
     rows = np.flatnonzero(matches)

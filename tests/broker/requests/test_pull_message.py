@@ -205,6 +205,25 @@ def test_a_held_pull_commits_its_offset_when_it_comes_and_not_again_when_it_is_a
     on_a_broker(tmp_path, scene)
 
 
+def test_tags_are_found_where_the_extension_of_the_queue_has_them(tmp_path):
+    async def scene(peer: Peer) -> None:
+        for body, tag in ((b"0", "A"), (b"1", "B"), (b"2", "A")):
+            await peer.send("T", body, properties=f"TAGS\1{tag}\2")
+        await peer.dispatched()
+        assert bodies(await peer.pull("T", subscription="A")) == [b"0", b"2"]
+        assert bodies(await peer.pull("T", subscription="B || C")) == [b"1"]
+        sql = await peer.pull("T", subscription="TAGS = 'A'", expression_type="SQL92")
+        assert bodies(sql) == [b"0", b"2"]
+        waits = {"subscription": "B", "sys_flag": SUBSCRIPTION | SUSPEND, "suspend_timeout_millis": 600_000}
+        held = asyncio.ensure_future(peer.pull("T", 3, **waits))
+        await until_async(lambda: peer.controller.pull_request_hold_service.holds_any)
+        await peer.send("T", b"3", properties="TAGS\1A\2")
+        await peer.send("T", b"4", properties="TAGS\1B\2")
+        assert bodies(await held) == [b"4"]
+
+    on_a_broker(tmp_path, scene, enableConsumeQueueExt="true", enablePropertyFilter="true")
+
+
 def test_only_a_pull_that_may_be_held_and_finds_nothing_is(tmp_path):
     """A day would be the limit."""
     day = {"suspend_timeout_millis": 1000 * 3600 * 24}

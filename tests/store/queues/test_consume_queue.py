@@ -603,7 +603,8 @@ EXT_FILE_SIZE = 100  # four units of 20 bytes
 def ext_is_as_long_as_its_queue(queue, first, end, *, has_expired):
     """The extension has each message's unit, nothing after the last one's, and when messages have just expired no file
     that is not needed."""
-    addresses = [unit[2] for n in range(first, end) for unit in queue.get_range(n, 1).tolist()]
+    units = b"".join(queue.get_range_bytes(n, 1) for n in range(first, end))
+    addresses = np.frombuffer(units, CQ_DTYPE)["tags_code"].tolist()
     assert addresses == sorted(set(addresses))
     assert [queue.ext.get(address).tags_code for address in addresses] == list(range(first, end))
     assert queue.ext.max_address == addresses[-1] + 20

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqlake.formats.consume_queue import CQ_DTYPE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExtUnit, decorate, undecorate
 from mqlake.store.files.file_pool import FilePool
 from mqlake.store.queues.consume_queue import ConsumeQueue, CqUnit
@@ -43,6 +44,13 @@ def test_put_and_get(ext):
     assert [undecorate(address) for address in addresses[:32]] == [*range(0, 31 * 32, 32), 1000]
     with open(ext.files.files[0].path, "rb") as file:
         assert file.read()[31 * 32 :] == b"\xff\xff" + bytes(6)
+
+
+def test_tags_codes_in_bulk(ext):
+    addresses = [ext.put(unit(n, bits=n % 5)) for n in range(100)]
+    beyond = decorate(ext.files.max_offset + 5)
+    codes = np.array([7, *addresses, -1, beyond, *reversed(addresses)])
+    assert ext.tags_codes(codes).tolist() == [7, *range(100), -1, beyond, *range(99, -1, -1)]
 
 
 def test_units_without_a_bit_map_in_bulk(ext):
@@ -167,9 +175,12 @@ def test_the_queue_keeps_addresses_and_shows_tags(tmp_path):
     fill(queue, 0, 5)
     queue.put_unit(5, 500, 100, 12, 50)
     assert queue.get(5) == CqUnit(5, 500, 100, 12)
-    codes = queue.get_range(0, 6)["tags_code"].tolist()
-    assert codes == [decorate(20 * n) for n in range(6)]
-    assert [queue.ext.get(code) for code in codes] == [ConsumeQueueExtUnit(n + 7, n * 10) for n in range(6)]
+    kept = np.frombuffer(queue.get_range_bytes(0, 6), CQ_DTYPE)["tags_code"].tolist()
+    assert kept == [decorate(20 * n) for n in range(6)]
+    assert queue.get_range(0, 6)["tags_code"].tolist() == [*range(7, 13)]
+    assert [queue.ext.get(address) for address in kept] == [
+        ConsumeQueueExtUnit(n + 7, n * 10) for n in range(6)
+    ]
     fill(queue, 0, 6)  # dispatched again: nothing grows
     assert undecorate(queue.ext.max_address) == 120
     assert queue.flush()

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from mqlake.broker.broker import Broker
+from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
@@ -192,14 +193,16 @@ class PullRequestHoldService:
         return False
 
     def _tags_codes(self, topic: str, queue_id: int, start: int, end: int) -> set[int] | None:
-        """The tags codes of the queue's units; None if they are not contiguous: then the pull itself reads them."""
+        """The tags codes of the queue's units; None if they are not contiguous, or an extension cannot be read: then
+        the pull itself reads them."""
         queue = self._broker.store.consume_queues.get(topic, queue_id)
         if queue is None:
             return None
         units = queue.get_range(start, end - start)
         if len(units) < end - start:
             return None  # an inner batch, or two files
-        return set(units["tags_code"].tolist())
+        codes: set[int] = set(units["tags_code"].tolist())
+        return None if min(codes, default=0) <= MAX_ADDRESS else codes
 
     # --- answers go
 

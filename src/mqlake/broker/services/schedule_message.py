@@ -30,7 +30,6 @@ from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import FormatError, OffsetOutOfRangeError
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
-from mqlake.formats.consume_queue_ext import is_ext_address
 from mqlake.formats.record import decode_record
 from mqlake.message import (
     PROPERTY_REAL_QUEUE_ID,
@@ -161,8 +160,6 @@ class ScheduleMessageService(ConfigManager):
         stop_at = time.monotonic() + SLICE_S
         now = self._clock_ms()
         for physical_offset, size, due in units.tolist():
-            if is_ext_address(due) and (unit := queue.get(offset)) is not None:
-                due = unit.tags_code
             # due later than a whole delay from now: the clock was set back, or the levels were shortened
             if now < due <= now + delay_ms:
                 return min(float(due - now) / 1000, LOOK_AGAIN_S)

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
-from mqlake.formats.consume_queue_ext import MAX_ADDRESS, MIN_EXT_UNIT_SIZE
 from mqlake.formats.record import SYS_FLAG_POSITION
 from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqlake.store.check.witnesses import (
@@ -41,13 +40,11 @@ from mqlake.store.log.log_reader import Hole, RecordChunk
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
-from mqlake.store.queues.consume_queue_ext import PLAIN_UNIT, ConsumeQueueExt
 from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
 from mqlake.store.queues.unit_queue import I64Array, Units
 
 INNER_BATCH = 0x80
 UNITS_A_READ = 65536
-EXT_BYTES_A_READ = 1 << 20
 LOST_KEPT = 1000
 
 WRONG_FIELD = "record"
@@ -655,32 +652,7 @@ def _place(queue: Queue, unit: int) -> tuple[str, int]:
 def tags_codes(queue: ConsumeQueue, units: Units) -> I64Array:
     """The units' tags codes, those that lie in the extension read from there."""
     codes: I64Array = units["tags_code"].astype(np.int64)
-    if queue.ext is not None:
-        where = np.flatnonzero(codes <= MAX_ADDRESS)
-        if len(where):
-            codes[where] = _ext_codes(queue.ext, codes[where])
-    return codes
-
-
-def _ext_codes(ext: ConsumeQueueExt, addresses: I64Array) -> I64Array:
-    """Tags codes at addresses of the extension; what cannot be read stays its own address."""
-    result = addresses.copy()
-    positions = addresses ^ np.int64(-(1 << 63))  # consume_queue_ext.undecorate
-    done = 0
-    while done < len(positions):
-        start = int(positions[done])
-        span = max(1, int(np.searchsorted(positions[done:], start + EXT_BYTES_A_READ)))
-        data = ext.files.read(start, int(positions[done + span - 1]) - start + MIN_EXT_UNIT_SIZE)
-        inside = positions[done : done + span] - start
-        there = (inside >= 0) & (inside <= len(data) - MIN_EXT_UNIT_SIZE)
-        readable = span if there.all() else int(there.argmin())
-        if readable:
-            at = inside[:readable, None] + np.arange(MIN_EXT_UNIT_SIZE)
-            units = np.frombuffer(data, np.uint8)[at].copy().view(PLAIN_UNIT)[:, 0]
-            whole = units["size"] >= MIN_EXT_UNIT_SIZE
-            result[done : done + readable][whole] = units["tags_code"][whole]
-        done += max(1, readable)
-    return result
+    return codes if queue.ext is None else queue.ext.tags_codes(codes)
 
 
 def _runs(where: Bools) -> list[tuple[int, int]]:

@@ -225,13 +225,19 @@ class ConsumeQueue(UnitQueue):
 
     def get_range(self, queue_offset: int, count: int) -> Units:
         """Units (CQ_DTYPE) of up to `count` messages from `queue_offset` on, of one file; none outside the
-        queue. What is missing in the middle is there as pre-blanks."""
+        queue. What is missing in the middle is there as pre-blanks. Their tags codes are the messages' own, as
+        `get` has them."""
         if queue_offset < self.min_offset_in_queue or count <= 0:
             return np.empty(0, CQ_DTYPE)
-        return self._units(queue_offset * CQ_STORE_UNIT_SIZE, count)
+        units = self._units(queue_offset * CQ_STORE_UNIT_SIZE, count)
+        if self.ext is not None:
+            units = units.copy()
+            units["tags_code"] = self.ext.tags_codes(units["tags_code"].astype(np.int64))
+        return units
 
     def get_range_bytes(self, queue_offset: int, count: int) -> bytes:
-        """The units of `get_range` as they are in the file, for a queue offset in the queue.
+        """The units of `get_range` as they are in the file, with addresses of the extension in place of tags codes,
+        for a queue offset in the queue.
 
         Who goes on where the last call ended gets them from what was read ahead: a system call for each page of
         messages also hands the interpreter to another thread each time.

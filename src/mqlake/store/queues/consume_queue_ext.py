@@ -20,6 +20,7 @@ from mqlake.errors import FormatError
 from mqlake.formats.consume_queue_ext import (
     END_BLANK_DATA_LENGTH,
     END_OF_FILE,
+    MAX_ADDRESS,
     MAX_EXT_UNIT_SIZE,
     MAX_REAL_OFFSET,
     MIN_EXT_UNIT_SIZE,
@@ -41,6 +42,7 @@ I64Array = npt.NDArray[np.int64]
 PLAIN_UNIT = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("store_time", ">i8"), ("bit_map_size", ">i2")])
 USUAL_UNIT_SIZE = 64
 CHUNK = 1 << 20
+BYTES_A_READ = 1 << 20
 
 
 class ConsumeQueueExt:
@@ -128,6 +130,34 @@ class ConsumeQueueExt:
         except FormatError as error:
             logger.error("%s: no unit at offset %d: %s", self.files.directory, offset, error)
             return None
+
+    def tags_codes(self, codes: I64Array) -> I64Array:
+        """The same with what is at those that are addresses; what cannot be read stays its own address."""
+        where = np.flatnonzero(codes <= MAX_ADDRESS)
+        if len(where):
+            codes = codes.copy()
+            codes[where] = self._codes_at(codes[where])
+        return codes
+
+    def _codes_at(self, addresses: I64Array) -> I64Array:
+        result = addresses.copy()
+        positions = addresses ^ np.int64(-(1 << 63))  # undecorate()
+        done = 0
+        while done < len(positions):
+            start = int(positions[done])
+            span = max(1, int(np.searchsorted(positions[done:], start + BYTES_A_READ)))
+            size = min(max(0, int(positions[done + span - 1]) - start), BYTES_A_READ) + MIN_EXT_UNIT_SIZE
+            data = self.files.read(start, size)
+            inside = positions[done : done + span] - start
+            there = (inside >= 0) & (inside <= len(data) - MIN_EXT_UNIT_SIZE)
+            readable = span if there.all() else int(there.argmin())
+            if readable:
+                at = inside[:readable, None] + np.arange(MIN_EXT_UNIT_SIZE)
+                units = np.frombuffer(data, np.uint8)[at].copy().view(PLAIN_UNIT)[:, 0]
+                whole = units["size"] >= MIN_EXT_UNIT_SIZE
+                result[done : done + readable][whole] = units["tags_code"][whole]
+            done += max(1, readable)
+        return result
 
     def _room(self) -> int:
         """Bytes that units may take before a file is full."""
