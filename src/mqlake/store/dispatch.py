@@ -81,7 +81,7 @@ class CommitLogDispatcher(Protocol):
 
 def columns_of(chunk: LogChunk, delay_levels: Mapping[int, int]) -> DispatchColumns:
     """What dispatchers need of the chunk's records besides the scan."""
-    return dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=dict(delay_levels))
+    return dispatch_columns(chunk.array, chunk.scan, delay_levels=dict(delay_levels))
 
 
 class ReputMessageService:

@@ -141,6 +141,7 @@ class _Seen:
     first_end: int
     """Where the valid records from there on end: before the first hole, if there are any."""
     found: LogEnd
+    only_zeros_follow: bool
     ends: DoubtfulEnds
     dispatched_to: int
     """End of the newest record in any queue when the store was opened, -1: there was none."""
@@ -226,7 +227,9 @@ class Recovery:
         end, last_timestamp, torn_size = self._scan(start)
         reached = ends.reached_at(end, self._consume_queues) if self._report.clean_exit else dispatched_to
         found = self._look_after(end, last_timestamp, torn_size, reached)
-        return _Seen(start.file_from_offset, end, found, ends, dispatched_to)
+        only_zeros_follow = found is None
+        found = found or LogEnd(end, last_timestamp)
+        return _Seen(start.file_from_offset, end, found, only_zeros_follow, ends, dispatched_to)
 
     def _begin_to_write(self) -> None:
         if self._index is not None:
@@ -253,7 +256,7 @@ class Recovery:
         self._fill_gaps(seen.first_end)
         seen.ends.settle(seen.first_end)  # a unit after the first hole is the salvage's to make
         self._salvage(seen.first_end, seen.found)
-        self._cut_at(seen.found.end, seen.found.last_timestamp, seen.dispatched_to)
+        self._cut_at(seen)
         self._refill_lost(seen.found.end)
 
     def _dispatch_seen(self, seen: _Seen) -> None:
@@ -379,7 +382,7 @@ class Recovery:
         for chunk, (prepared, torn) in self._checking_reader.scan_with(self._look_at, end):
             if torn:
                 report.torn_reason, torn_size = TORN, int(chunk.scan.size[torn[0]])
-                end = chunk.mapped_file.file_from_offset + int(chunk.scan.position[torn[0]])
+                end = int(chunk.scan.physical_offset[torn[0]])
                 chunk = next(self._reader.scan(chunk.start, end), None)
                 prepared = None if chunk is None else self._prepare(chunk, self._dispatchers)
             if chunk is None:
@@ -388,7 +391,6 @@ class Recovery:
             if chunk.count:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
                 self._keep(chunk, prepared)
-                self._evict(chunk)
             end = chunk.end
             self._tell(end - report.scanned_from, 2 * total)
             if torn:
@@ -424,14 +426,7 @@ class Recovery:
             for chunk, prepared in self._reader.scan_with(work, start, end):
                 for dispatcher, its in zip(dispatchers, prepared or (), strict=False):
                     dispatcher.put(its)
-                self._evict(chunk)
                 yield chunk
-
-    @staticmethod
-    def _evict(chunk: LogChunk) -> None:
-        """Lets the chunk's pages go (from this process, not from the page cache): a long log must not fill memory."""
-        base = chunk.mapped_file.file_from_offset
-        chunk.mapped_file.evict(chunk.start - base, chunk.end - base)
 
     def _fill_gaps(self, end: int) -> None:
         """Queues that lack units in the middle (a file of theirs was lost) get them from the log up to `end`."""
@@ -471,8 +466,9 @@ class Recovery:
 
     # ------------------------------------------------------------------ the end
 
-    def _look_after(self, end: int, last_timestamp: int, torn_size: int, dispatched_to: int) -> LogEnd:
-        """Judges what follows the valid records. StoreCorruptError for damage: cutting there would lose messages."""
+    def _look_after(self, end: int, last_timestamp: int, torn_size: int, dispatched_to: int) -> LogEnd | None:
+        """Judges what follows the valid records (None: zeros). StoreCorruptError for damage: cutting there would lose
+        messages."""
         report = self._report
         if report.clean_exit and dispatched_to > end:
             mapped_file = self._files.find_mapped_file_by_offset(end, first_if_not_found=True)
@@ -485,7 +481,7 @@ class Recovery:
                 hint=HINT,
             )
         if not self._reader.leftovers(end):
-            return LogEnd(end, last_timestamp)
+            return None
         reason = report.torn_reason or ZEROS
         return self._finder.find(end, last_timestamp, reason, torn_size)
 
@@ -533,9 +529,9 @@ class Recovery:
             at += len(piece)
         report.fences.append((fence.start, fence.size, fence.reason))
 
-    def _cut_at(self, end: int, last_timestamp: int, dispatched_to: int) -> None:
-        report = self._report
-        for mapped_file, position, last in self._reader.leftovers(end):
+    def _cut_at(self, seen: _Seen) -> None:
+        report, end, last_timestamp = self._report, seen.found.end, seen.found.last_timestamp
+        for mapped_file, position, last in () if seen.only_zeros_follow else self._reader.leftovers(end):
             report.torn_bytes += last - position
             report.torn_reason = report.torn_reason or NEVER_FINISHED
             self._keep_records(mapped_file, position, last)
@@ -544,7 +540,7 @@ class Recovery:
         if self._index is not None and self._index.last_update_phyoffset >= max(1, end):
             self._index_again(end)
         self._files.store_timestamp = last_timestamp
-        if dispatched_to > end:
+        if seen.dispatched_to > end:
             self._consume_queues.truncate_dirty(end)
         active = self._files.find_mapped_file_by_offset(end)
         if active is not None:

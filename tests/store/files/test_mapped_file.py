@@ -11,7 +11,7 @@ import pytest
 
 from mqlake.errors import StoreClosedError, WrongFileSizeError
 from mqlake.formats.record import encode_blank
-from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile
+from mqlake.store.files.mapped_file import OS_PAGE_SIZE, READY_BYTES, MappedFile
 
 SIZE = 16 * OS_PAGE_SIZE
 
@@ -334,6 +334,16 @@ def resident_kib(path: str) -> int:
 
 
 class TestPages:
+    def test_a_copy_of_a_part_maps_nothing(self, mapped_file: MappedFile) -> None:
+        mapped_file.view[OS_PAGE_SIZE - 2 : OS_PAGE_SIZE + 2] = b"abcd"
+        mapped_file.evict(0, SIZE)
+        buffer = np.full(16, 7, np.uint8)
+        assert mapped_file.read_into(buffer, OS_PAGE_SIZE - 1, 4).tobytes() == b"bcd\0"
+        assert buffer[4:].tolist() == [7] * 12
+        assert len(mapped_file.read_into(buffer, SIZE - 5, 10)) == 5
+        assert len(mapped_file.read_into(buffer, SIZE, 10)) == 0
+        assert resident_kib(mapped_file.path) == 0
+
     def test_pages_are_there_before_they_are_written_and_go_when_they_are_evicted(
         self, mapped_file: MappedFile
     ) -> None:
@@ -381,15 +391,21 @@ class TestPages:
         file.erase(1)
         assert file.last_data(0) == 1
 
-    def test_looking_for_the_end_leaves_no_zeros_in_the_page_cache(self, tmp_path: Path) -> None:
+    def test_looking_for_the_end_leaves_only_the_next_puts_zeros_in_the_page_cache(
+        self, tmp_path: Path
+    ) -> None:
         """There they would be taken for data, and read again by everybody who looks."""
-        file = MappedFile(str(tmp_path / "00000000000000000000"), 4 << 20)
-        untouched = file.data_extents(OS_PAGE_SIZE)
+        file = MappedFile(str(tmp_path / "00000000000000000000"), READY_BYTES + (4 << 20))
+        further = READY_BYTES + OS_PAGE_SIZE
+        untouched = file.data_extents(further)
         file.view[0] = 1
         os.fdatasync(file._fd)
         assert bytes(file.view[1:]) == bytes(len(file.view) - 1)
+        assert not file.is_unwritten(further)
         assert file.last_data(0) == 1
-        assert file.data_extents(OS_PAGE_SIZE) == untouched
+        assert file.data_extents(further) == untouched
+        assert file.is_unwritten(further) or untouched
+        assert not file.is_unwritten(OS_PAGE_SIZE + 1)
 
 
 def advised_random(path: str) -> bool:

@@ -20,7 +20,7 @@ from mqlake.formats.columns import ScanStop, layout, scan_records
 from mqlake.formats.record import decode_record, encode_blank, encode_message
 from mqlake.message import MessageExt
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log import log_reader
 from mqlake.store.log.log_reader import (
@@ -34,6 +34,7 @@ from mqlake.store.log.log_reader import (
     open_log,
     refuse_foreign,
 )
+from tests.memory import resident
 from tests.store.small_store import COUNT, SETTINGS, change, fill, log_file, message
 
 
@@ -159,7 +160,7 @@ def scanned(chunks: Iterable[LogChunk]) -> Scanned:
     return offsets, chunk.end, chunk.scan.stop, chunk.scan.stop_reason
 
 
-FILE_BYTES = 4096
+FILE_BYTES = 3 * OS_PAGE_SIZE
 BODY_START = layout.BODY_START_V4
 
 
@@ -188,7 +189,7 @@ def log_of_images(root: Path, bodies: list[tuple[int, bool]], damaged: int | Non
 @given(
     bodies=st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=1, max_size=60),
     damaged=st.none() | st.integers(0, 2 * FILE_BYTES - 1),
-    piece=st.integers(1, 2000),
+    piece=st.integers(1, 6000),
     end=st.none() | st.integers(1, 2 * FILE_BYTES),
     check_crc=st.booleans(),
 )
@@ -201,10 +202,36 @@ def test_two_threads_find_what_one_does(
     """Wherever the pieces seem to begin."""
     with TemporaryDirectory() as root, closing(log_of_images(Path(root), bodies, damaged)) as log:
         reader = LogReader(log, check_crc=check_crc)
+
+        def look_at(chunk: LogChunk) -> int:
+            file, scan = chunk.mapped_file, chunk.scan
+            for position, offset, size in zip(scan.position, scan.physical_offset, scan.size, strict=True):
+                place = int(offset) - file.file_from_offset
+                assert (place - position) % OS_PAGE_SIZE == 0  # lost sectors are looked for by positions
+                copy, original = chunk.array[position : position + size], file.array[place : place + size]
+                assert copy.tobytes() == original.tobytes()
+            return chunk.start
+
         with patch.object(log_reader, "PIECE_BYTES", piece):
-            found = list(reader.scan_with(lambda chunk: chunk.start, 0, end))
+            found = list(reader.scan_with(look_at, 0, end))
         assert [start for _, start in found] == [chunk.start for chunk, _ in found]
         assert scanned(chunk for chunk, _ in found) == scanned(reader.scan(0, end))
+
+
+@pytest.mark.parametrize("buffer_pieces", [0, 2])
+def test_what_two_threads_have_scanned_is_not_in_memory(
+    root: Path, monkeypatch: pytest.MonkeyPatch, buffer_pieces: int
+) -> None:
+    monkeypatch.setattr(log_reader, "BUFFER_PIECES", buffer_pieces)
+    log = open_log(config_of(root))
+    try:
+        for _ in LogReader(log).scan_with(lambda chunk: chunk.start, 0):
+            pass
+        for file in log.mapped_files[:-1]:
+            rest = OS_PAGE_SIZE if buffer_pieces == 0 else 0  # of the page that is not over yet
+            assert resident(Path(file.path)) <= rest
+    finally:
+        log.close()
 
 
 def test_a_start_in_the_middle(root: Path) -> None:

@@ -35,6 +35,8 @@ ZERO_SIZE = bytes(4)
 _PROBE = bytearray(1)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux
 MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
+READY_BYTES = 4 << 20
+"""Of zeros after the records, which are in the page cache for the next puts (PrefaultService)."""
 
 U8Array = npt.NDArray[np.uint8]
 
@@ -293,9 +295,10 @@ class MappedFile:
             if found > begin:
                 last = found
                 break
-        # allocated space that was read, or read ahead, is taken for data: each look would read more of it
         self.evict(last, end)
-        os.posix_fadvise(self._descriptor(), last, max(0, end - last), os.POSIX_FADV_DONTNEED)
+        # allocated space that was read, or read ahead, is taken for data: each look would read more of it
+        ready = min(last + READY_BYTES, end)
+        os.posix_fadvise(self._descriptor(), ready, end - ready, os.POSIX_FADV_DONTNEED)
         return last
 
     def _last_byte(self, begin: int, end: int) -> int:
@@ -324,6 +327,16 @@ class MappedFile:
             return True
         return True
 
+    def read_into(self, buffer: U8Array, position: int, size: int) -> U8Array:
+        """The bytes from `position` on, copied to the beginning of `buffer`. OSError.
+
+        For who reads them once: to map a page and to take it out again costs twice as much as its copy.
+        """
+        view, done = buffer.data[:size], 0
+        while done < size and (read := os.preadv(self._descriptor(), (view[done:],), position + done)):
+            done += read
+        return buffer[:done]
+
     def read_ahead(self, position: int, size: int) -> None:
         """Has the bytes read from the disk, without the interpreter lock. OSError."""
         os.pread(self._descriptor(), size, position)
@@ -346,6 +359,13 @@ class MappedFile:
                 break
             found.append((begin, min(at, self.file_size)))
         return found
+
+    def is_unwritten(self, position: int) -> bool:
+        """True if the page at `position` is known to be zeros without reading it."""
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA) >= position + OS_PAGE_SIZE
+        except OSError:  # ENXIO: no data from here to the end
+            return True
 
     # ------------------------------------------------------------------ memory
 

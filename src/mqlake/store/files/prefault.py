@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 
 from mqlake.base.service_thread import ServiceThread
-from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.files.mapped_file import READY_BYTES, MappedFile
 
 logger = logging.getLogger(__name__)
 
-AHEAD = 4 << 20
+AHEAD = READY_BYTES
 STEP = 1 << 20
 
 

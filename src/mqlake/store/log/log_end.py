@@ -304,15 +304,16 @@ def torn_records(chunk: LogChunk, flushed_until: int) -> list[int]:
     The body has a CRC and the fields of fixed place contradict a body of no length, but topic and properties have
     no guard of their own. The end is what a RocketMQ had not written yet that was killed within an append.
     """
-    scan, array = chunk.scan, chunk.mapped_file.array
+    scan, array = chunk.scan, chunk.array
     found = set()
     whole = end_of_whole(array, scan)
     if whole < scan.end and scan.store_timestamp[-1] >= flushed_until:
         found.add(len(scan) - 1)
-    for starts, lengths in (
-        (scan.topic_start, scan.topic_length),
-        (scan.properties_start, scan.properties_length),
-    ):
+    # each topic counts once: of one no longer than a sector it is the beginning or the end that a lost sector took
+    fields = [(scan.properties_start, scan.properties_length)]
+    if any(topic and not (topic[0] and topic[-1] and len(topic) <= SECTOR) for topic in scan.topics):
+        fields.append((scan.topic_start, scan.topic_length))
+    for starts, lengths in fields:
         ends = starts + lengths
         doubtful = (array.take(starts, mode="clip") == 0) | (array.take(ends - 1) == 0) | (lengths > SECTOR)
         doubtful &= (lengths > 0) & (scan.store_timestamp >= flushed_until)

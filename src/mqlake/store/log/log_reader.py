@@ -19,7 +19,10 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError
@@ -34,7 +37,9 @@ CHUNK_RECORDS = 8192
 
 SCANNERS = 2
 PIECE_BYTES = 8 << 20
-"""What one thread scans before it is another one's turn. Its scan and the work on it find it in the cache."""
+"""What one thread reads and scans before it is another one's turn. Its scan and the work on it find it in the cache."""
+BUFFER_PIECES = 2
+"""So large is the buffer for a piece, which ends only where a record does. Larger ones are scanned where they are."""
 PIECES_AHEAD = 4
 NEARBY = 1 << 20
 """Bytes through which a record is looked for: where there are larger ones, the rest of the file is one piece."""
@@ -47,24 +52,27 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(slots=True)
 class LogChunk:
-    """Records of one file. `start` and `end` are physical offsets; positions in `scan` count from the file's start."""
+    """Records of one file. `start` and `end` are physical offsets; positions in `scan` count from the start of `array`,
+    which is the file, or a copy of a part of it."""
 
     mapped_file: MappedFile
     scan: Scan
     start: int
     end: int
+    array: U8Array
 
     @property
     def path(self) -> str:
         return self.mapped_file.path
 
     @property
-    def array(self) -> U8Array:
-        return self.mapped_file.array
-
-    @property
     def count(self) -> int:
         return len(self.scan.position)
+
+    def evict(self) -> None:
+        """Lets the chunk's pages go (from this process, not from the page cache): a long log must not fill memory."""
+        base = self.mapped_file.file_from_offset
+        self.mapped_file.evict(self.start - base, self.end - base)
 
     @property
     def stopped(self) -> bool:
@@ -151,7 +159,8 @@ class _Piece:
 def _seeming_record(mapped_file: MappedFile, start: int, limit: int) -> int:
     """Position of the first whole record after `start`, -1 without one nearby."""
     array = mapped_file.array
-    if start >= limit or not array[start : start + OS_PAGE_SIZE].any():
+    # to touch such a page would read ahead: megabytes of zeros, which then count as data
+    if start >= limit or mapped_file.is_unwritten(start) or not array[start : start + OS_PAGE_SIZE].any():
         return -1
     return find_record(array, start, min(start + NEARBY, limit), mapped_file.file_from_offset)
 
@@ -230,11 +239,14 @@ class LogReader:
         self, mapped_file: MappedFile, position: int, limit: int, max_records: int = CHUNK_RECORDS
     ) -> Scan:
         """At most `max_records` records of one file, from `position` (where one begins) to `limit`."""
+        return self._scan(mapped_file.array, position, limit, mapped_file.file_from_offset, max_records)
+
+    def _scan(self, array: U8Array, position: int, limit: int, base: int, max_records: int) -> Scan:
         return scan_records(
-            mapped_file.array,
+            array,
             position,
             limit,
-            mapped_file.file_from_offset,
+            base,
             max_records=max_records,
             check_crc=self._check_crc,
             force_prop_crc=self._force_prop_crc,
@@ -269,10 +281,22 @@ class LogReader:
         self, mapped_file: MappedFile, position: int, limit: int, chunk_records: int = CHUNK_RECORDS
     ) -> Iterator[LogChunk]:
         """The records of one file from `position` on, up to whatever ends them."""
-        base, stop = mapped_file.file_from_offset, ScanStop.MAX_RECORDS
+        return self._chunks_of(mapped_file, mapped_file.array, 0, position, limit, chunk_records)
+
+    def _chunks_of(
+        self,
+        mapped_file: MappedFile,
+        array: U8Array,
+        first: int,
+        position: int,
+        limit: int,
+        chunk_records: int = CHUNK_RECORDS,
+    ) -> Iterator[LogChunk]:
+        """The same of the file's bytes from `first` on, which are in `array`."""
+        base, stop = mapped_file.file_from_offset + first, ScanStop.MAX_RECORDS
         while stop == ScanStop.MAX_RECORDS:
-            scan = self.scan_file(mapped_file, position, limit, chunk_records)
-            yield LogChunk(mapped_file, scan, base + position, base + scan.end)
+            scan = self._scan(array, position, limit, base, chunk_records)
+            yield LogChunk(mapped_file, scan, base + position, base + scan.end, array)
             position, stop = scan.end, scan.stop
 
     # ------------------------------------------------------------------ by two threads
@@ -285,21 +309,28 @@ class LogReader:
         ├ PIECE_BYTES ─┼ PIECE_BYTES ─┼──
         [rec][rec][rec ][rec][rec][rec] ...     a piece begins where a record seems to; it counts only when
         └── one ───────┘└── other ────┘         the records before it end there
+
+        Only `work` finds the bytes of the records in a chunk's `array`.
         """
+        buffers: SimpleQueue[U8Array] = SimpleQueue()
+        for _ in range(SCANNERS):
+            buffers.put(np.empty(BUFFER_PIECES * PIECE_BYTES, np.uint8))
         with ThreadPoolExecutor(SCANNERS, "LogScan") as scanners:
             ahead: deque[tuple[_Piece, Future[list[tuple[LogChunk, T]] | None]]] = deque()
             try:
                 pieces = self._pieces(start, end)
                 while True:
                     for piece in itertools.islice(pieces, PIECES_AHEAD - len(ahead)):
-                        ahead.append((piece, scanners.submit(self._scan_piece, piece, work)))
+                        ahead.append((piece, scanners.submit(self._scan_piece, piece, work, buffers)))
                     if not ahead:
                         return
                     piece, future = ahead.popleft()
                     found = future.result()
                     if found is None:
                         first = piece.mapped_file.file_from_offset + piece.start
-                        yield from ((chunk, work(chunk)) for chunk in self.scan(first, end))
+                        for chunk in self.scan(first, end):
+                            yield chunk, work(chunk)
+                            chunk.evict()
                         return
                     yield from found
                     if found[-1][0].stopped:
@@ -314,16 +345,35 @@ class LogReader:
                 position = following
             yield _Piece(mapped_file, position, limit, limit)
 
-    def _scan_piece(self, piece: _Piece, work: Callable[[LogChunk], T]) -> list[tuple[LogChunk, T]] | None:
+    def _scan_piece(
+        self, piece: _Piece, work: Callable[[LogChunk], T], buffers: SimpleQueue[U8Array]
+    ) -> list[tuple[LogChunk, T]] | None:
         """The chunks of the piece; None when its end is not where a record ends."""
-        chunks = self._chunks(piece.mapped_file, piece.start, piece.end)
-        found = [(chunk, work(chunk)) for chunk in chunks]
+        mapped_file = piece.mapped_file
+        found: list[tuple[LogChunk, T]] = []
+        first = piece.start // OS_PAGE_SIZE * OS_PAGE_SIZE  # what looks for lost sectors goes by positions
+        if piece.end - first <= BUFFER_PIECES * PIECE_BYTES:
+            buffer = buffers.get()
+            try:
+                array = mapped_file.read_into(buffer, first, piece.end - first)
+                for chunk in self._chunks_of(mapped_file, array, first, piece.start - first, len(array)):
+                    found.append((chunk, work(chunk)))
+            finally:
+                buffers.put(buffer)
+        else:
+            first = 0
+            for chunk in self._chunks(mapped_file, piece.start, piece.end):
+                found.append((chunk, work(chunk)))
+                chunk.evict()
         if piece.end < piece.limit:
             scan = found[-1][0].scan
+            if scan.stop != ScanStop.LIMIT:
+                return None
             # whether a record is whole may depend on the next one
-            if scan.stop != ScanStop.LIMIT or not len(
-                self.scan_file(piece.mapped_file, int(scan.position[-1]), piece.limit, 1)
-            ):
+            last = first + int(scan.position[-1])
+            is_whole = len(self.scan_file(mapped_file, last, piece.limit, 1)) == 1
+            mapped_file.evict(max(0, last - NEARBY), min(piece.end + NEARBY, mapped_file.file_size))
+            if not is_whole:
                 return None
         return found
 
@@ -419,7 +469,7 @@ class LogWalk:
                 if len(scan):
                     if self._pending and not self._goes_on(scan):
                         return
-                    yield LogChunk(mapped_file, scan, base + position, base + scan.end)
+                    yield LogChunk(mapped_file, scan, base + position, base + scan.end, mapped_file.array)
                     self.end = base + scan.end
                     self.last_timestamp = int(scan.store_timestamp[-1])
                     mapped_file.evict(position, scan.end)
