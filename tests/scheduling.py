@@ -59,7 +59,6 @@ LONGEST = (
     "tests/interop/test_admin_live.py",
     "tests/spark/test_kills.py",
     "tests/interop/test_namesrv_live.py",
-    "tests/spark/test_automatic.py",
     "tests/store/test_recovery.py",
     "tests/store/test_store_view.py",
     "tests/interop/test_broker_java_client.py",
@@ -93,6 +92,9 @@ LONGEST = (
 )
 """Files of more than fifteen seconds, longest first. One that is missing here only runs later than it might."""
 
+TOGETHER = {"tests/spark/test_automatic.py": "tests/spark/jobs/test_connect.py"}
+"""Files that run in the worker of another, which has started what they need: a Spark Connect server."""
+
 KIND_OF = (
     # with Spark, but in processes of their own
     ("tests/spark/test_cluster.py", REST),
@@ -125,11 +127,16 @@ def in_order(items: list[pytest.Item], file_of: Callable[[pytest.Item], str]) ->
 
 
 class KindScheduling(LoadFileScheduling):  # type: ignore[misc]
-    """As `--dist loadfile`, in the order of collection; each worker has a kind of file that it prefers."""
+    """As `--dist loadfile`, in the order of collection; each worker has a kind of file that it prefers, and files of
+    TOGETHER are one."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return TOGETHER.get(file, file)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         number = self.nodes.index(node)

@@ -7,12 +7,25 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling import JAVA, KIND_OF, LONGEST, REST, SPARK, in_order, kind_of, preferred
+from tests.scheduling import (
+    JAVA,
+    KIND_OF,
+    LONGEST,
+    REST,
+    SPARK,
+    TOGETHER,
+    KindScheduling,
+    in_order,
+    kind_of,
+    preferred,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("path", [*LONGEST, *(beginning for beginning, _ in KIND_OF)])
+@pytest.mark.parametrize(
+    "path", [*LONGEST, *(beginning for beginning, _ in KIND_OF), *sum(TOGETHER.items(), ())]
+)
 def test_what_is_named_is_there(path: str) -> None:
     assert (ROOT / path).exists()
 
@@ -22,6 +35,14 @@ def test_kinds() -> None:
     assert kind_of("tests/spark/test_cluster.py") == REST
     assert kind_of("tests/crash/test_kill.py") == JAVA
     assert kind_of("tests/store/test_clean.py") == REST
+
+
+def test_files_that_need_the_same_server_run_in_one_worker() -> None:
+    scheduling = object.__new__(KindScheduling)
+    for file, other in TOGETHER.items():
+        assert (
+            scheduling._split_scope(f"{file}::test_a") == scheduling._split_scope(f"{other}::test_b") == other
+        )
 
 
 def test_long_files_come_first_then_those_with_many_tests() -> None:
