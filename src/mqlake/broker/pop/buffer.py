@@ -55,6 +55,7 @@ class PopBuffer:
         self._entries: dict[CheckpointKey, _Entry] = {}
         self._by_time: list[tuple[int, int, CheckpointKey]] = []
         self._numbers = itertools.count()
+        self._added = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -106,6 +107,7 @@ class PopBuffer:
         )
         self._entries[checkpoint.key] = _Entry(checkpoint, revive_queue_id, queue, stretch)
         heapq.heappush(self._by_time, (at, next(self._numbers), checkpoint.key))
+        self._added.set()
 
     def acknowledge(self, key: CheckpointKey, offset: int) -> bool:
         """True if the checkpoint is here; the message is acknowledged then."""
@@ -121,6 +123,10 @@ class PopBuffer:
 
     async def _run(self) -> None:
         while True:
+            if not self._entries:  # a timer of the event loop would end the fast path's leases for nothing
+                self._by_time.clear()
+                self._added.clear()
+                await self._added.wait()
             await asyncio.sleep(SCAN_S)
             try:
                 self.store_due()

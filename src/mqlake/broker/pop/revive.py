@@ -264,6 +264,8 @@ class PopReviveService:
             await self._revive()
 
     async def _revive(self) -> None:
+        if not any(map(self._has_any, self.queues)):
+            return
         until = await self._delivered_until()
         if until is None:
             return
@@ -280,6 +282,11 @@ class PopReviveService:
                     "revive queue %d: %d acknowledgements without checkpoint", queue.queue_id, dropped
                 )
             self._commit(queue)
+
+    def _has_any(self, queue: ReviveQueue) -> bool:
+        """True if a revive queue holds anything that is not done."""
+        end = self._broker.store.max_offset_in_queue(self._state.revive_log.topic, queue.queue_id)
+        return queue.committed + 1 < end
 
     async def _delivered_until(self) -> int | None:
         """All acknowledgements of checkpoints that were due before this time (ms) are in the revive topic and can be

@@ -127,16 +127,20 @@ class ScheduleMessageService(ConfigManager):
                 self._move(level, min(max(offset, low), high), f"the queue holds {low} to {high}")
 
     async def _run(self) -> None:
-        due_at = dict.fromkeys(self.delay_level_table, time.monotonic())
+        look_at = dict.fromkeys(self.delay_level_table, time.monotonic())
         while True:
-            level = min(due_at, key=due_at.__getitem__)
-            await asyncio.sleep(max(due_at[level] - time.monotonic(), 0))
-            try:
-                wait_s = self.deliver_due(level)
-            except Exception:  # an error of one level does not stop the others
-                logger.exception("delay level %d: tried again", level)
-                wait_s = LOOK_AGAIN_S
-            due_at[level] = time.monotonic() + wait_s
+            await asyncio.sleep(max(min(look_at.values()) - time.monotonic(), 0))
+            # of one round, so that idle levels stay together: one wake-up for all of them
+            now = time.monotonic()
+            for level in [level for level, at in look_at.items() if at <= now]:
+                try:
+                    wait_s = self.deliver_due(level)
+                except Exception:  # an error of one level does not stop the others
+                    logger.exception("delay level %d: tried again", level)
+                    wait_s = LOOK_AGAIN_S
+                look_at[level] = now + wait_s
+                if not wait_s:
+                    await asyncio.sleep(0)  # others have their turn between two slices
 
     # --- delivery
 
