@@ -12,6 +12,7 @@ from mqlake.store.check.verify import verify_store
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.timer.timer_view import PendingTimer, TimerView
 from tests.store.timer.timed_store import START_MS, TimedStore, timed_store
+from tests.waiting import PATIENCE_S
 
 
 def pending(root: Path, **options: object) -> list[PendingTimer]:
@@ -25,6 +26,7 @@ def fill(timed: TimedStore) -> None:
     timed.put(50, START_MS + 90_500)
     timed.run_until(START_MS + 10_000)
     timed.recall(7, START_MS + 5000 + 7 * 37 % 20 * 1000, topic="B")
+    assert timed.store.wait_until_dispatched(PATIENCE_S)
 
 
 def test_what_waits_is_listed_in_the_order_in_which_it_is_due(tmp_path: Path) -> None:
