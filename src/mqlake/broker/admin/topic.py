@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 QUEUES_AT_ONCE = 500
 """A body with more queues is encoded on a thread: it takes longer than one turn of the event loop."""
 PERM_MAX = 7
-
-
 TOPICS_ENCODED_AT_ONCE = 500
 """More topics than this are encoded on a thread: that takes longer than the other clients should wait."""
 

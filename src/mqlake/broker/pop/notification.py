@@ -56,8 +56,8 @@ class NotificationProcessor:
             _woken,
         )
         wait = state.notification_polling.wait(waiter, has_msg)
-        state.broker.store.messages_awaited()
         if wait is Wait.WAITS:
+            state.broker.store.messages_awaited()
             return answer
         return _answer(has_msg=False, polling_full=wait is Wait.FULL)
 

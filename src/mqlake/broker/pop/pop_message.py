@@ -29,7 +29,7 @@ from mqlake.broker.pop.checkpoint import STORED, Checkpoint, CheckpointKey
 from mqlake.broker.pop.polling import ANY_QUEUE, EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.queues import PopQueue, Stretch
 from mqlake.broker.pop.state import PopState
-from mqlake.broker.services.after_dispatch import dispatched
+from mqlake.broker.services.after_dispatch import when_dispatched
 from mqlake.broker.state.consumer_filter import ConsumerFilterData
 from mqlake.errors import ResponseError
 from mqlake.formats.record import decode_record, encode_message
@@ -139,14 +139,10 @@ class PopMessageProcessor:
             )
         store = self._broker.store
         if header.poll_time <= 0 and store.dispatch_behind_bytes and not self._may_be_more(header):
-            return asyncio.ensure_future(self._pop_dispatched(connection, header))
+            # not told of no message while dispatch gathers some
+            pop = functools.partial(self._execute, connection, header, None)
+            return asyncio.ensure_future(when_dispatched(store, pop))
         return self._execute(connection, header, None)
-
-    async def _pop_dispatched(self, connection: Connection | None, header: PopMessageRequestHeader) -> Answer:
-        """A pop that does not wait is not told of no message while dispatch gathers some."""
-        await dispatched(self._broker.store)
-        answer = self._execute(connection, header, None)
-        return await answer if isinstance(answer, Awaitable) else answer
 
     def polling_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """200055 POLLING_INFO: how many pops of a group wait at a queue."""
@@ -212,8 +208,8 @@ class PopMessageProcessor:
             key = header.topic, header.consumer_group, header.queue_id
             waiter = Waiter(connection, key, deadline, answer, functools.partial(self._woken, header))
         wait = self._state.pop_polling.wait(waiter, lambda: self._may_be_more(header))
-        self._broker.store.messages_awaited()
         if wait is Wait.WAITS:
+            self._broker.store.messages_awaited()
             return waiter.answer
         return self._empty(
             ResponseCode.POLLING_FULL if wait is Wait.FULL else ResponseCode.POLLING_TIMEOUT, pop

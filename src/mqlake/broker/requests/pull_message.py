@@ -20,7 +20,7 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from mqlake.broker.mqtrace.contexts import pull_context
-from mqlake.broker.services.after_dispatch import dispatched
+from mqlake.broker.services.after_dispatch import when_dispatched
 from mqlake.broker.services.pull_request_hold import PullRequest, PullRequestHoldService
 from mqlake.broker.state.subscription_group import BUILT_IN_GROUPS
 from mqlake.errors import ResponseError
@@ -96,21 +96,17 @@ class PullMessageProcessor:
     def pull_message(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         header = request.decode_header(PullMessageRequestHeader)
         if self._broker.store.dispatch_behind_bytes and self._is_beyond(header):
-            return asyncio.ensure_future(self._pull_dispatched(connection, request.code, header))
+            pull = functools.partial(self._pull_or_hold, connection, request.code, header)
+            return asyncio.ensure_future(when_dispatched(self._broker.store, pull))
         return self._pull_or_hold(connection, request.code, header)
 
     def _is_beyond(self, header: PullMessageRequestHeader) -> bool:
         """True if it asks for messages that may have been acknowledged but are not dispatched yet. One that is held at
         the end of its queue waits for them anyway."""
         end = self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
-        return header.queue_offset + (not header.sys_flag & SUSPEND_FLAG) > end
-
-    async def _pull_dispatched(
-        self, connection: Connection, code: int, header: PullMessageRequestHeader
-    ) -> Answer:
-        await dispatched(self._broker.store)
-        answer = self._pull_or_hold(connection, code, header)
-        return await answer if isinstance(answer, Awaitable) else answer
+        return header.queue_offset > end or (
+            header.queue_offset == end and not header.sys_flag & SUSPEND_FLAG
+        )
 
     def _pull_or_hold(
         self, connection: Connection, code: int, header: PullMessageRequestHeader

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
+from collections.abc import Awaitable, Callable
 
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Answer, Connection, Processor
@@ -18,10 +18,14 @@ DISPATCH_WAIT_S = 1.0
 """How long a question waits at most; then it is answered with what there is, as by RocketMQ."""
 
 
-async def dispatched(store: DefaultMessageStore) -> None:
-    """Until what the log holds now is dispatched, which is hurried."""
+async def when_dispatched(
+    store: DefaultMessageStore, ask: Callable[[], Answer | Awaitable[Answer]]
+) -> Answer:
+    """The answer of `ask()`, called when what the log holds now is dispatched, which is hurried."""
     if store.dispatch_behind_bytes:
         await asyncio.to_thread(store.wait_until_dispatched, DISPATCH_WAIT_S)
+    answer = ask()
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 def after_dispatch(store: DefaultMessageStore, processor: Processor) -> Processor:
@@ -29,8 +33,6 @@ def after_dispatch(store: DefaultMessageStore, processor: Processor) -> Processo
 
     @functools.wraps(processor)
     async def answer(connection: Connection, request: RemotingCommand) -> Answer:
-        await dispatched(store)
-        answered = processor(connection, request)
-        return await answered if inspect.isawaitable(answered) else answered
+        return await when_dispatched(store, lambda: processor(connection, request))
 
     return answer
