@@ -102,7 +102,7 @@ def test_connections_that_are_silent_shorten_no_lease(
             stored: list[int] = []
             monkeypatch.setattr(fast_loop(fast), "_leased", stored.append)
             await asyncio.to_thread(client, fast.port)
-            assert (max(stored) > 3) == is_silent, stored
+            assert (max(stored) > 8) == is_silent, stored
 
     run(play())
 
@@ -133,7 +133,7 @@ def test_a_thread_with_nothing_to_read_waits_in_each_lease(
                             said(peer, 1)
 
             await asyncio.to_thread(client)
-            assert max(stored) > 8
+            assert max(stored) > 100
 
     run(play())
 
