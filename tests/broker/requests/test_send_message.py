@@ -167,7 +167,7 @@ def test_an_inner_batch_is_one_record(tmp_path):
         stored = peer.controller.broker.store.look_message_by_id(said[1].msg_id)
         assert stored.properties["INNER_NUM"] == "3" and stored.sys_flag & 0xC0 == 0xC0
         refused = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body[:-1])
-        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert refused.code == ResponseCode.SYSTEM_ERROR
 
     on_a_broker(tmp_path, scene)
 
@@ -203,7 +203,7 @@ def _topic(name: str, **fields):
             "bigger than the max delay 259200000ms",
         ),
         ({"topic": "T", "properties": "TIMER_DELAY_MS\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "'x'"),
-        ({"topic": "T", "properties": "DELAY\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "'x'"),
+        ({"topic": "T", "properties": "DELAY\x01x\x02"}, ResponseCode.SYSTEM_ERROR, "'x'"),
         ({"topic": "T", "properties": "K\x01" + "v" * 40_000}, ResponseCode.MESSAGE_ILLEGAL, "properties"),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_delay_that_is_no_number_for_java(tmp_path):
         end = peer.controller.broker.store.max_phy_offset
         answer = await peer.send("T", properties=properties(DELAY=" 5"))
         assert (answer.code, peer.controller.broker.store.max_phy_offset) == (
-            ResponseCode.MESSAGE_ILLEGAL,
+            ResponseCode.SYSTEM_ERROR,
             end,
         )
         assert "DELAY is not a number: ' 5'" in answer.remark

@@ -16,6 +16,7 @@ from mqlake.broker.services.after_dispatch import after_dispatch
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
 from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.broker.state.topic_config import NO_BATCH
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.admin import QueryCorrectionOffsetBody
 from mqlake.remoting.bodies.client import ResetOffsetBody
@@ -96,8 +97,12 @@ class OffsetAdmin:
 
     def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(GetMinOffsetRequestHeader)
+        store = self._broker.store
         # a queue without messages begins at 0: clients go there
-        offset = max(self._broker.store.min_offset_in_queue(header.topic, header.queue_id), 0)
+        offset = max(store.min_offset_in_queue(header.topic, header.queue_id), 0)
+        is_batch = self._broker.topic_config_manager.is_batch_topic(header.topic)
+        if is_batch and store.max_offset_in_queue(header.topic, header.queue_id) == 0:
+            offset = NO_BATCH
         return RemotingCommand.create_response(header=GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_msg_storetime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

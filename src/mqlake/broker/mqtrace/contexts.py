@@ -44,7 +44,7 @@ def send_context(
     properties = string_to_properties(header.properties or "")
     body = request.body_bytes()
     return SendMessageContext(
-        producer_group=header.producer_group,
+        producer_group=header.producer_group or "",
         topic=header.topic,
         queue_id=header.queue_id,
         body_length=len(body),

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Sequence
 from mqlake.broker.pop.checkpoint import STORED, Acknowledgement, Checkpoint, CheckpointKey
 from mqlake.broker.pop.order import IGNORED, NOT_POPPED
 from mqlake.broker.pop.state import PopState
+from mqlake.broker.services.refusals import refuse_with
 from mqlake.errors import FormatError, MessageError, ResponseError
 from mqlake.message import ORDER_REVIVE_QUEUE_ID, ReceiptHandle, retry_flag
 from mqlake.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -42,7 +43,10 @@ class AckMessageProcessor:
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.ACK_MESSAGE, self.ack_message)
         table.register(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack_message)
-        table.register(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change_invisible_time)
+        nothing = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
+        table.register(
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, refuse_with(nothing, self.change_invisible_time)
+        )
 
     # --- one message
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from mqlake.broker.pop.polling import EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.pop_message import LATE_MS, available
 from mqlake.broker.pop.state import PopState
+from mqlake.broker.services.refusals import refuse_with
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.topic import PERM_READ
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -21,7 +22,8 @@ class NotificationProcessor:
         self._state = state
 
     def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.NOTIFICATION, self.notification)
+        nothing = NotificationResponseHeader(has_msg=False, polling_full=False)
+        table.register(RequestCode.NOTIFICATION, refuse_with(nothing, self.notification))
 
     def notification(
         self, connection: Connection | None, request: RemotingCommand

@@ -30,6 +30,7 @@ from mqlake.broker.pop.polling import ANY_QUEUE, EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.queues import PopQueue, Stretch
 from mqlake.broker.pop.state import PopState
 from mqlake.broker.services.after_dispatch import when_dispatched
+from mqlake.broker.services.refusals import refuse_with
 from mqlake.broker.state.consumer_filter import ConsumerFilterData
 from mqlake.errors import ResponseError
 from mqlake.formats.record import decode_record, encode_message
@@ -53,6 +54,7 @@ from mqlake.remoting.headers.consume import (
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
     PopMessageRequestHeader,
+    PopMessageResponseHeader,
 )
 from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.log.commit_log import RETRY_TOPIC_LENGTH_MAX
@@ -120,9 +122,12 @@ class PopMessageProcessor:
         self._build_filter_data = broker.consumer_filter_manager.build
 
     def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.POP_MESSAGE, self.pop_message)
-        table.register(RequestCode.PEEK_MESSAGE, self.peek_message)
-        table.register(RequestCode.POLLING_INFO, self.polling_info)
+        nothing = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
+        table.register(RequestCode.POP_MESSAGE, refuse_with(nothing, self.pop_message))
+        table.register(RequestCode.PEEK_MESSAGE, refuse_with(nothing, self.peek_message))
+        table.register(
+            RequestCode.POLLING_INFO, refuse_with(PollingInfoResponseHeader(polling_num=0), self.polling_info)
+        )
 
     # --- requests
 
@@ -134,8 +139,8 @@ class PopMessageProcessor:
         if header.born_time == 0:
             header.born_time = now
         if now - header.born_time - header.poll_time > LATE_MS:
-            return RemotingCommand.create_response(
-                ResponseCode.POLLING_TIMEOUT, f"the broker[{self._name}] pop message is timeout"
+            raise ResponseError(
+                ResponseCode.POLLING_TIMEOUT, f"the broker[{self._name}] pop message is timeout too much"
             )
         store = self._broker.store
         if header.poll_time <= 0 and store.dispatch_behind_bytes and not self._may_be_more(header):
@@ -241,24 +246,24 @@ class PopMessageProcessor:
             "startOffsetInfo": ";".join(pop.start_infos),
             "msgOffsetInfo": ";".join(pop.msg_infos),
         }
-        if pop.order_infos:
+        if header.order:
             fields["orderCountInfo"] = ";".join(pop.order_infos)
         return RemotingCommand(
             ResponseCode.SUCCESS, flag=RESPONSE_FLAG, remark="FOUND", ext_fields=fields, body=pop.buffers
         )
 
     def _empty(self, code: ResponseCode, pop: Pop) -> RemotingCommand:
-        return RemotingCommand(
-            code,
-            flag=RESPONSE_FLAG,
-            remark=code.name,
-            ext_fields={
-                "popTime": str(pop.pop_time),
-                "invisibleTime": str(pop.header.invisible_time),
-                "reviveQid": str(pop.revive_queue_id),
-                "restNum": str(pop.rest),
-            },
-        )
+        fields = {
+            "popTime": str(pop.pop_time),
+            "invisibleTime": str(pop.header.invisible_time),
+            "reviveQid": str(pop.revive_queue_id),
+            "restNum": str(pop.rest),
+            "startOffsetInfo": "",
+            "msgOffsetInfo": "",
+        }
+        if pop.header.order:
+            fields["orderCountInfo"] = ""
+        return RemotingCommand(code, flag=RESPONSE_FLAG, remark="NO_MESSAGE_IN_QUEUE", ext_fields=fields)
 
     # --- may it, and what does it want
 
@@ -302,7 +307,7 @@ class PopMessageProcessor:
 
     def _filter_of(self, header: PopMessageRequestHeader) -> MessageFilter | None:
         expression = header.exp or SUBSCRIBE_ALL
-        kind = header.exp_type or TAG
+        kind = (header.exp_type if header.exp else None) or TAG
         message_filter = self._filters(header.topic, header.consumer_group, expression, kind)
         self._compensate(header, expression, kind)
         return message_filter
@@ -610,14 +615,13 @@ class PopMessageProcessor:
                 result = store.get_message(header.consumer_group, header.topic, queue_id, offset, room)
                 buffers += result.buffers
                 count += result.message_count
-                offset = result.next_begin_offset
-            rest += max(maximum - offset, 0)
+            rest += max(maximum - offset, 0)  # those in the answer count too, as in RocketMQ's
         response = RemotingCommand.create_response(
             ResponseCode.SUCCESS if buffers else ResponseCode.PULL_NOT_FOUND,
             "FOUND" if buffers else "NO_MESSAGE_IN_QUEUE",
             body=buffers or None,
         )
-        response.ext_fields["restNum"] = str(rest)
+        response.ext_fields |= {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": str(rest)}
         return response
 
 

@@ -23,6 +23,7 @@ from mqlake.broker.mqtrace.contexts import pull_context
 from mqlake.broker.services.after_dispatch import when_dispatched
 from mqlake.broker.services.pull_request_hold import PullRequest, PullRequestHoldService
 from mqlake.broker.state.subscription_group import BUILT_IN_GROUPS
+from mqlake.broker.state.topic_config import NO_BATCH
 from mqlake.errors import ResponseError
 from mqlake.message import tags_code
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
@@ -276,11 +277,6 @@ class PullMessageProcessor:
             filter_data = self._build_filter_data(
                 topic, group, header.subscription, header.expression_type, header.sub_version
             )
-            if filter_data.compiled_expression is None:
-                raise ResponseError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    f"parse the consumer's subscription failed: {header.subscription!r}",
-                )
         else:
             subscription = self._subscription(header, group_config)
             if is_tag_type(subscription.expression_type):
@@ -386,6 +382,9 @@ class PullMessageProcessor:
             suggested = group_config.which_broker_when_consume_slowly if slow else group_config.broker_id
         if self._broker.is_slave:
             code, suggested = self._of_a_slave(code, result, suggested)
+        min_offset = result.min_offset
+        if status in _EMPTY and self._broker.topic_config_manager.is_batch_topic(header.topic):
+            min_offset, status = NO_BATCH, GetMessageStatus.NO_MESSAGE_IN_QUEUE
         return RemotingCommand(
             code,
             flag=RESPONSE_FLAG,
@@ -393,7 +392,7 @@ class PullMessageProcessor:
             ext_fields={
                 "suggestWhichBrokerId": str(suggested),
                 "nextBeginOffset": str(result.next_begin_offset),
-                "minOffset": str(result.min_offset),
+                "minOffset": str(min_offset),
                 "maxOffset": str(result.max_offset),
                 "topicSysFlag": str(topic_sys_flag),
                 "groupSysFlag": str(group_config.group_sys_flag),

@@ -40,19 +40,18 @@ class QueryMessageProcessor:
         result = self._store.query_message(
             header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp
         )
+        found = QueryMessageResponseHeader(
+            index_last_update_timestamp=result.index_last_update_timestamp,
+            index_last_update_phyoffset=result.index_last_update_phyoffset,
+        )
         if not result.buffers:
-            raise ResponseError(
+            return RemotingCommand.create_response(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"can not find message, maybe time range not correct: no message of {header.topic} with the key "
                 f"{header.key!r} was stored between {header.begin_timestamp} and {header.end_timestamp}",
+                header=found,
             )
-        return RemotingCommand.create_response(
-            header=QueryMessageResponseHeader(
-                index_last_update_timestamp=result.index_last_update_timestamp,
-                index_last_update_phyoffset=result.index_last_update_phyoffset,
-            ),
-            body=result.buffers,
-        )
+        return RemotingCommand.create_response(header=found, body=result.buffers)
 
     def view_message_by_id(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """33 VIEW_MESSAGE_BY_ID. The id's second half is the offset."""

@@ -45,8 +45,12 @@ class RecallMessageProcessor:
 
     def recall_message(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         header = request.decode_header(RecallMessageRequestHeader)
-        handle = self._check(header)
         broker = self._broker
+        try:
+            handle = self._check(header)
+        except ResponseError as error:
+            fields = {PROPERTY_MSG_REGION: broker.config.region_id}
+            return RemotingCommand(error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=fields)
         properties = {
             PROPERTY_TAGS: RECALL_TAG,
             PROPERTY_TIMER_DEL_UNIQKEY: delete_key(

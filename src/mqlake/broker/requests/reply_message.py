@@ -13,7 +13,13 @@ from mqlake.base.net import format_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.mqtrace.contexts import note_result, send_context
 from mqlake.broker.mqtrace.hooks import SendMessageContext
-from mqlake.broker.requests.send_message import SendHeader, SendMessageChecks, born_host, region_fields
+from mqlake.broker.requests.send_message import (
+    SendHeader,
+    SendMessageChecks,
+    born_host,
+    refused,
+    region_fields,
+)
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.errors import RemotingError, ResponseError
 from mqlake.message import (
@@ -57,13 +63,20 @@ class ReplyMessageProcessor:
     async def _process(
         self, connection: Connection, request: RemotingCommand, header: SendHeader
     ) -> RemotingCommand:
-        hooks = self._broker.hooks
+        hooks, config = self._broker.hooks, self._broker.config
         if not hooks.send:
-            return await self._take(connection, request, header, None)
+            try:
+                return await self._take(connection, request, header, None)
+            except ResponseError as error:
+                return refused(error, config)
         context = send_context(self._broker, connection, request, header)
         try:
             hooks.execute_send_message_hook_before(context)
-            return await self._take(connection, request, header, context)
+            try:
+                return await self._take(connection, request, header, context)
+            except ResponseError as error:
+                context.code, context.error_msg = error.code, error.remark
+                return refused(error, config)
         except ResponseError as error:
             context.code, context.error_msg = error.code, error.remark
             raise

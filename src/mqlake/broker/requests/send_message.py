@@ -23,7 +23,7 @@ from mqlake.broker.mqtrace.hooks import SendMessageContext
 from mqlake.broker.requests.send_back import handle_retry_and_dlq
 from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
 from mqlake.broker.transaction.service import TransactionalMessageService
-from mqlake.errors import FormatError, IllegalTopicError, ResponseError
+from mqlake.errors import HeaderError, IllegalTopicError, MessageError, ResponseError
 from mqlake.formats.batch import ITEM_SIZE_MIN, decode_messages
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -100,6 +100,14 @@ def region_fields(config: BrokerConfig) -> dict[str, str]:
     }
 
 
+def refused(error: ResponseError, config: BrokerConfig) -> RemotingCommand:
+    """The answer to a send that a check has refused. One that has failed, as for a header or a batch that cannot be
+    read, is answered without the broker's properties."""
+    return RemotingCommand(
+        error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=region_fields(config)
+    )
+
+
 class SendMessageChecks:
     """RocketMQ's checks of every send, in its order."""
 
@@ -149,13 +157,14 @@ class SendMessageChecks:
         sys_flag = 0
         if header.unit_mode:
             sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if retry else TOPIC_SYS_FLAG_UNIT
+        default_topic, queue_nums = header.default_topic, header.default_topic_queue_nums
+        if default_topic is None or queue_nums is None:
+            raise HeaderError(
+                f"the topic {topic} is new: its send needs defaultTopic and defaultTopicQueueNums"
+            )
         topics = self._broker.topic_config_manager
         topic_config = topics.create_topic_in_send_message_method(
-            topic,
-            header.default_topic,
-            connection.remote_address,
-            header.default_topic_queue_nums,
-            sys_flag,
+            topic, default_topic, connection.remote_address, queue_nums, sys_flag
         )
         if topic_config is None and retry:
             topic_config = topics.create_topic_in_send_message_back_method(
@@ -204,7 +213,10 @@ class SendMessageProcessor:
             return refusal
         if self._broker.hooks.send:
             return self._process_with_hooks(connection, request, header)
-        return self._take(connection, request, header, None)
+        try:
+            return self._take(connection, request, header, None)
+        except ResponseError as error:
+            return refused(error, self._broker.config)
 
     def _process_with_hooks(
         self, connection: Connection, request: RemotingCommand, header: SendHeader
@@ -213,11 +225,16 @@ class SendMessageProcessor:
         context = send_context(self._broker, connection, request, header)
         try:
             hooks.execute_send_message_hook_before(context)
-            answer = self._take(connection, request, header, context)
         except ResponseError as error:
             context.code, context.error_msg = error.code, error.remark
             hooks.execute_send_message_hook_after(context)
             raise
+        answer: Answer | Awaitable[Answer]
+        try:
+            answer = self._take(connection, request, header, context)
+        except ResponseError as error:
+            context.code, context.error_msg = error.code, error.remark
+            answer = refused(error, self._broker.config)
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(lambda _: hooks.execute_send_message_hook_after(context))
         else:
@@ -265,6 +282,8 @@ class SendMessageProcessor:
             reconsume_times=header.reconsume_times or 0,
         )
         batch_uniq_id = None
+        if PROPERTY_DELAY_TIME_LEVEL in properties:
+            _ = message.delay_time_level  # SYSTEM_ERROR if it is no number, as from RocketMQ
         if batch:
             assert isinstance(message, MessageExtBatch)
             batch_uniq_id, future = self._put_batch(message, topic_config)
@@ -280,7 +299,10 @@ class SendMessageProcessor:
 
         def answer() -> RemotingCommand:
             result = future.result()
-            command = self.answer(result, queue_id, uniq_key, batch_uniq_id)
+            if batch and batch_uniq_id is None and _is_unreadable(message, result):
+                command = RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, result.reason)
+            else:
+                command = self.answer(result, queue_id, uniq_key, batch_uniq_id)
             if message.topic == TIMER_TOPIC and result.status in STORED and not batch:
                 self._add_recall_handle(command, message)
             if context is not None:
@@ -355,6 +377,8 @@ class SendMessageProcessor:
             raise ResponseError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
             )
+        if not batch.body:
+            raise MessageError("the batch is empty")
         store = self._broker.store
         uniq_key = batch.uniq_key
         if uniq_key is None or not self._broker.topic_config_manager.is_batch_topic(topic):
@@ -413,6 +437,8 @@ class SendMessageProcessor:
         batch_uniq_id: str | None = None,
     ) -> RemotingCommand:
         fields = region_fields(self._broker.config)
+        if batch_uniq_id is not None:
+            fields["batchUniqId"] = batch_uniq_id
         appended = result.append_result
         code = STORED.get(result.status)
         if code is None or appended is None:
@@ -423,8 +449,6 @@ class SendMessageProcessor:
         fields["queueOffset"] = str(appended.logics_offset)
         if uniq_key is not None:
             fields["transactionId"] = uniq_key
-        if batch_uniq_id is not None:
-            fields["batchUniqId"] = batch_uniq_id
         return RemotingCommand(code, flag=RESPONSE_FLAG, remark=result.reason or None, ext_fields=fields)
 
     def _failure(self, result: PutMessageResult) -> tuple[ResponseCode, str]:
@@ -456,10 +480,17 @@ class SendMessageProcessor:
 
 
 def _count(batch: MessageExtBatch) -> int:
-    try:
-        return len(decode_messages(batch.body))
-    except FormatError as error:
-        raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, f"the batch is damaged: {error}") from None
+    """FormatError if it is damaged."""
+    return len(decode_messages(batch.body))
+
+
+def _is_unreadable(batch: MessageExtBrokerInner, result: PutMessageResult) -> bool:
+    """True if the records of a batch could not be made of it: RocketMQ fails there, it does not refuse."""
+    return (
+        result.status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        and not batch.sys_flag & MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
+        and batch.delay_time_level <= 0
+    )
 
 
 STORED: dict[PutMessageStatus, ResponseCode] = {

@@ -45,9 +45,10 @@ def _whole_number(bits: int) -> Callable[[str], int]:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def convert(text: str) -> int:
-        if len(text) <= 20:  # int() is slow for longer texts
+        # int() reads " 1" and "1_0" besides, and is slow for longer texts
+        if (text.isdecimal() or (text[:1] in ("+", "-") and text[1:].isdecimal())) and len(text) <= 20:
             number = int(text)
-            if low <= number <= high and "_" not in text:
+            if low <= number <= high:
                 return number
         raise ValueError(text)
 

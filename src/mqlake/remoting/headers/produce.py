@@ -9,10 +9,12 @@ from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
 
 
 class SendMessageRequestHeader(TopicRequestHeader):
-    producer_group: str
+    """10, 324. What None stands for is not needed by a message to a topic that exists: RocketMQ reads without it."""
+
+    producer_group: str | None = None
     topic: str
-    default_topic: str
-    default_topic_queue_nums: int
+    default_topic: str | None = None
+    default_topic_queue_nums: int | None = None
     queue_id: int
     sys_flag: int
     born_timestamp: Long
@@ -27,10 +29,10 @@ class SendMessageRequestHeader(TopicRequestHeader):
 class SendMessageRequestHeaderV2(TopicRequestHeader):
     """310, 320, 325: SendMessageRequestHeader with one letter for a name, which is shorter to send."""
 
-    producer_group: str = field(metadata={"name": "a"})
+    producer_group: str | None = field(default=None, metadata={"name": "a"})
     topic: str = field(metadata={"name": "b"})
-    default_topic: str = field(metadata={"name": "c"})
-    default_topic_queue_nums: int = field(metadata={"name": "d"})
+    default_topic: str | None = field(default=None, metadata={"name": "c"})
+    default_topic_queue_nums: int | None = field(default=None, metadata={"name": "d"})
     queue_id: int = field(metadata={"name": "e"})
     sys_flag: int = field(metadata={"name": "f"})
     born_timestamp: Long = field(metadata={"name": "g"})
@@ -86,10 +88,10 @@ class RecallMessageResponseHeader(CommandHeader):
 class ReplyMessageRequestHeader(TopicRequestHeader):
     """326 PUSH_REPLY_MESSAGE_TO_CLIENT."""
 
-    producer_group: str
+    producer_group: str | None = None
     topic: str
-    default_topic: str
-    default_topic_queue_nums: int
+    default_topic: str | None = None
+    default_topic_queue_nums: int | None = None
     queue_id: int
     sys_flag: int
     born_timestamp: Long

@@ -443,7 +443,7 @@ class CommitLog:
         queue offsets. Statuses as put_message(); MESSAGE_ILLEGAL also for a delay level, a transaction or
         a body that is not an encoded batch."""
         try:
-            if batch.sys_flag & _TRANSACTION_MASK or PROPERTY_DELAY_TIME_LEVEL in batch.properties:
+            if batch.sys_flag & _TRANSACTION_MASK or batch.delay_time_level > 0:
                 raise MessageError("a batch can be neither delayed nor transactional")
             if len(batch.body) > self.config.max_message_size:
                 raise MessageTooLargeError(

@@ -1,0 +1,27 @@
+"""Refusals with a header: RocketMQ makes it before it checks the request, and its numbers are 0 then."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable
+
+from mqlake.errors import ResponseError
+from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
+from mqlake.remoting.connection import Answer, Connection, Processor
+from mqlake.remoting.headers.codec import CommandHeader
+
+
+def refuse_with(header: CommandHeader, processor: Processor) -> Processor:
+    """The processor, with this header in the answers that refuse."""
+    fields = header.encode()
+
+    @functools.wraps(processor)
+    def answer(connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        try:
+            return processor(connection, request)
+        except ResponseError as error:
+            return RemotingCommand(
+                error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=dict(fields)
+            )
+
+    return answer
