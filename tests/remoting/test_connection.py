@@ -539,10 +539,14 @@ def test_too_many_requests_in_flight(run):
     run(main())
 
 
-def test_idle_connections_are_closed(run):
+def test_idle_connections_are_closed(run, monkeypatch):
+    monkeypatch.setattr("mqlake.remoting.peer.IDLE_CHECK_S", 0.01)
+
     async def main():
-        async with serving(Limits(idle_s=0.6)) as service, RemotingClient(Limits(idle_s=0)) as client:
+        async with serving(Limits(idle_s=60)) as service, RemotingClient(Limits(idle_s=0)) as client:
             await client.call(service.address, request(ECHO))
+            [connection] = service.server.connections
+            connection._active_at -= 120
             await until_async(lambda: not service.server.connections and not client.connections)
             assert (await client.call(service.address, request(ECHO, b"new"))).body == b"new"
 

@@ -215,13 +215,20 @@ def test_the_client_hangs_up(run: Run) -> None:
     run(main())
 
 
-def test_one_that_is_idle_is_closed_and_one_that_was_heard_is_not(run: Run) -> None:
+def test_one_that_is_idle_is_closed_and_one_that_was_heard_is_not(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqlake.remoting.peer.IDLE_CHECK_S", 0.01)
+
     async def main() -> None:
-        async with moved(Limits(idle_s=0.2)) as (service, _, _, owner):
-            for _ in range(10):
+        async with moved(Limits(idle_s=60)) as (service, _, _, owner):
+            [connection] = service.server.connections
+            for _ in range(3):
+                connection._active_at -= 120
                 owner.heard = True  # bytes that only the owner has seen
-                await asyncio.sleep(0.05)
+                await until_async(lambda: not owner.heard, "it is looked at")
                 assert service.server.connections
+            connection._active_at -= 120
             await until_async(lambda: not service.server.connections, "it is idle")
 
     run(main())

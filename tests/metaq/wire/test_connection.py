@@ -25,6 +25,7 @@ from mqlake.metaq.wire.server import MetaServer
 from tests.metaq.brokers import HOST, Peer
 from tests.metaq.formats.test_command import COMMANDS, GOLDEN, OLD_FORMS
 from tests.open_files import nearly_none_left
+from tests.waiting import until_async
 
 BODY_MAX = 1 << 20
 
@@ -241,14 +242,22 @@ def test_answers_find_who_asked_in_any_order() -> None:
     asyncio.run(test())
 
 
-def test_a_server_closes_who_is_idle() -> None:
+def test_a_server_closes_who_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqlake.remoting.peer.IDLE_CHECK_S", 0.01)
+
     async def test() -> None:
-        server = MetaServer(lambda c, request: c.respond(200, "", request.opaque), idle_s=0.2)
+        server = MetaServer(lambda c, request: c.respond(200, "", request.opaque), idle_s=60)
         await server.start(HOST, 0)
-        quiet, busy = [await Peer.connect(server.port) for _ in range(2)]
-        for _ in range(8):
-            await busy.ask(b"version 1\r\n")
-            await asyncio.sleep(0.05)
+        quiet = await Peer.connect(server.port)
+        [of_quiet] = await until_async(lambda: server.connections)
+        busy = await Peer.connect(server.port)
+        await busy.ask(b"version 1\r\n")
+        [of_busy] = server.connections - {of_quiet}
+        of_busy._active_at -= 30
+        before = of_busy._active_at
+        await busy.ask(b"version 1\r\n")
+        assert of_busy._active_at >= before + 30
+        of_quiet._active_at -= 120
         with pytest.raises(ConnectionError):
             await quiet.answer()
         await busy.ask(b"version 1\r\n")
