@@ -538,12 +538,11 @@ class Life:
                     break
                 assert time.monotonic() < deadline, f"seed {self.seed}: {side.log} is {behind} behind"
                 time.sleep(0.005)
-        until = time.monotonic() + 5
         for topic in (*TOPICS, "Inner"):
             for queue_id in range(QUEUES):
                 while True:  # one-way sends may be on their way
                     a, b = self.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
-                    if a.ext_fields == b.ext_fields or time.monotonic() > until:
+                    if a.ext_fields == b.ext_fields or time.monotonic() > deadline:
                         break
                 assert a.ext_fields == b.ext_fields, (self.seed, topic, queue_id, a.ext_fields, b.ext_fields)
                 self.ends[topic, queue_id] = int((a.ext_fields or {}).get("offset", 0))
@@ -637,8 +636,9 @@ class Life:
         line.read()
         frames = {queue_id: [(send(opaque=self.number(), queue_id=queue_id, topic=topic), True)]}
         self.say(frames)
-        deadline = time.monotonic() + 3
-        while time.monotonic() < deadline and not all(line.answers):
+        # where one is answered, so is the other
+        began = time.monotonic()
+        while not all(line.answers) and time.monotonic() < began + (PATIENCE_S if any(line.answers) else 3):
             select.select(line.sockets, [], [], 0.05)
             line.read()
         assert bool(line.answers[0]) == bool(line.answers[1]), (self.seed, line.answers)
@@ -710,8 +710,12 @@ class Life:
             load_json(a.body_bytes())["topicConfigTable"] for a in self.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
         ]
         assert topics[0] == topics[1], (self.seed, topics)
-        time.sleep(0.15)  # statistics of pulls are counted so late
-        counters = [self.counters(side) for side in self.sides]
+        deadline = time.monotonic() + PATIENCE_S
+        while True:  # statistics of pulls are counted a moment later
+            counters = [self.counters(side) for side in self.sides]
+            if counters[0] == counters[1] or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
         for name in counters[0].keys() | counters[1].keys():
             a, b = (each.get(name) for each in counters)
             assert a == b, f"seed {self.seed}: {name}: {a} and {b}\n{self.config}"
