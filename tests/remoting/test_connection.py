@@ -32,6 +32,7 @@ from mqlake.remoting.connection import Connection, Limits
 from mqlake.remoting.server import RemotingServer
 from mqlake.remoting.tls import TlsConfig, TlsMode, client_context
 from tests.open_files import nearly_none_left
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, until_async
 
 ECHO, SLOW, FAIL, REFUSE, SILENT, ASYNC_FAIL, LARGE, BUSY = range(1000, 1008)
@@ -414,6 +415,45 @@ def test_a_port_is_taken_before_it_is_served(run):
             answer = await client.invoke(f"127.0.0.1:{server.port}", request(ECHO))
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         await server.stop()
+
+    run(main())
+
+
+def test_of_two_servers_that_took_a_port_the_second_to_listen_says_so(run):
+    async def main():
+        one, other = RemotingServer(), RemotingServer()
+        port = free_port()
+        for server in (one, other):
+            await server.bind("127.0.0.1", port)
+        await other.listen()
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            await one.listen()
+        await one.stop()
+        async with RemotingClient() as client:
+            await client.invoke(f"127.0.0.1:{port}", request(ECHO))
+        await other.stop()
+
+    run(main())
+
+
+def test_nobody_else_takes_a_port_that_was_free(run):
+    async def main():
+        first, second = RemotingServer(), RemotingServer()
+        await first.bind("127.0.0.1")
+        with pytest.raises(ConfigError, match="Address already in use"):
+            await second.bind("127.0.0.1", first.port)
+        given = free_port()
+        await second.bind("127.0.0.1", given)
+        with pytest.raises(ConfigError, match="Address already in use"):
+            await RemotingServer().bind("127.0.0.1", given, alone=True)
+        await first.listen()
+        async with RemotingClient() as client:
+            await client.invoke(f"127.0.0.1:{first.port}", request(ECHO))
+            await first.stop()  # its side closes first, and waits for what may still be under way
+        again = RemotingServer()
+        await again.start("127.0.0.1", first.port)
+        for server in (second, again):
+            await server.stop()
 
     run(main())
 

@@ -319,10 +319,11 @@ class BrokerController:
             raise
 
     async def _bind_vip(self, port: int) -> None:
+        config = self.broker.config
         try:
-            await self.fast_server.bind(self.broker.config.bind_address, port)
+            await self.fast_server.bind(config.bind_address, port, alone=not config.listen_port)
         except ConfigError as error:
-            if self.broker.config.listen_port:
+            if config.listen_port:
                 raise ConfigError(f"{error}; it is the VIP port, two below listenPort") from None
             # the port two below a port that happened to be free may be taken
             logger.info("no VIP port: %s", error)

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import socket
 from collections.abc import Iterator
 
 from mqlake.errors import ConfigError
@@ -41,25 +42,39 @@ class RemotingServer(Endpoint):
         await self.bind(host, port)
         await self.listen()
 
-    async def bind(self, host: str = "0.0.0.0", port: int = 0) -> None:
-        """Takes the port, and refuses connections until `listen`. ConfigError."""
+    async def bind(self, host: str = "0.0.0.0", port: int = 0, *, alone: bool = False) -> None:
+        """Takes the port, and refuses connections until `listen`. ConfigError.
+
+        Two servers can bind one port, of which only the first to listen gets it. With `alone`, as with a free port (0),
+        nobody else can, and a port that somebody has bound counts as taken; so does one of which connections are left.
+        """
         loop = asyncio.get_running_loop()
         self._address = f"{host}:{port}"
+
+        def accepted() -> Connection:
+            return Connection(self, loop)
+
         with self._telling_what_is_wrong():
-            self._server = await loop.create_server(
-                lambda: Connection(self, loop),
-                host,
-                port,
-                backlog=BACKLOG,
-                reuse_address=True,
-                start_serving=False,
-            )
+            if alone or not port:
+                sock = await _bound_alone(host, port)
+                self._server = await loop.create_server(
+                    accepted, sock=sock, backlog=BACKLOG, start_serving=False
+                )
+            else:
+                self._server = await loop.create_server(
+                    accepted, host, port, backlog=BACKLOG, reuse_address=True, start_serving=False
+                )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def listen(self) -> None:
         """Serves, from now on, on the port that `bind` took. ConfigError."""
         assert self._server is not None
         with self._telling_what_is_wrong():
+            for bound in self._server.sockets:
+                with socket.socket(fileno=os.dup(bound.fileno())) as same:
+                    # connections take it over, and those that are left are in no restart's way
+                    same.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    same.listen(BACKLOG)  # uvloop does not say that another one listens
             await self._server.start_serving()
         self.idle_checks.start(asyncio.get_running_loop())
 
@@ -109,6 +124,23 @@ class RemotingServer(Endpoint):
             pass
         finally:
             self.on_close.remove(look)
+
+
+async def _bound_alone(host: str, port: int) -> socket.socket:
+    """A socket without SO_REUSEADDR, which would let others bind its port until it listens."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as create_server does
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def raise_open_files_limit() -> None:
