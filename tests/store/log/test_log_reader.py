@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 from collections.abc import Iterable
@@ -216,6 +217,41 @@ def test_two_threads_find_what_one_does(
             found = list(reader.scan_with(look_at, 0, end))
         assert [start for _, start in found] == [chunk.start for chunk, _ in found]
         assert scanned(chunk for chunk, _ in found) == scanned(reader.scan(0, end))
+
+
+def test_what_is_only_on_the_disk_comes_into_memory(tmp_path: Path) -> None:
+    size = 64 * OS_PAGE_SIZE
+    with (
+        closing(MappedFile(str(tmp_path / "file"), size)) as file,
+        closing(MappedFile(str(tmp_path / "other"), size)) as other,
+        closing(log_reader._FromDisk()) as disk,
+    ):
+        file.append_record(b"x" * size, 0)
+        file.sync()
+        file.evict(0, size)
+        os.posix_fadvise(file._descriptor(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if file.is_cached(0, size):
+            pytest.skip("here files are always in memory")
+        disk.bring(other, 0, size)
+        assert other.is_unwritten(0)
+        disk.bring(file, 0, size)
+        assert file.is_cached(0, size)
+
+
+def test_a_log_that_cannot_be_brought_into_memory_is_read_all_the_same(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(*arguments: int) -> int:
+        asked.append(arguments)
+        raise OSError(errno.EINVAL, "not with this file")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    monkeypatch.setattr(MappedFile, "is_cached", lambda self, start, end: False)
+    with closing(open_log(config_of(root))) as log:
+        found = sum(count for _, count in LogReader(log).scan_with(lambda chunk: chunk.count, 0))
+    assert found == COUNT and asked
 
 
 @pytest.mark.parametrize("buffer_pieces", [0, 2])

@@ -38,6 +38,9 @@ MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
 READY_BYTES = 4 << 20
 """Of zeros after the records, which are in the page cache for the next puts (PrefaultService)."""
 
+SAMPLE_BYTES = 512 * 1024
+"""Of so many the first page is looked at: one that the kernel has given up is seldom alone."""
+
 U8Array = npt.NDArray[np.uint8]
 
 
@@ -325,6 +328,17 @@ class MappedFile:
             return False
         except OSError:
             return True
+        return True
+
+    def is_cached(self, start: int, end: int) -> bool:
+        """True if the pages of [start, end) are in memory, by a sample of them, or the system does not tell. Unlike
+        is_resident(), which has the kernel begin to read, it only looks."""
+        array, state = self.array, ctypes.c_ubyte(1)
+        for position in (*range(start, end, SAMPLE_BYTES), end - 1):
+            page = array.ctypes.data + position // mmap.PAGESIZE * mmap.PAGESIZE
+            libc().mincore(ctypes.c_void_p(page), ctypes.c_size_t(1), ctypes.byref(state))
+            if not state.value & 1:
+                return False
         return True
 
     def read_into(self, buffer: U8Array, position: int, size: int) -> U8Array:
