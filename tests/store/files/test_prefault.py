@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mqlake.store.files import prefault
-from mqlake.store.files.mapped_file import MappedFile
-from mqlake.store.files.prefault import AHEAD, PrefaultService
+from mqlake.store.files.mapped_file import READY_BYTES, MappedFile
+from mqlake.store.files.prefault import PrefaultService
 from tests.waiting import PATIENCE_S
 
-SIZE = 3 * AHEAD + 4096
+SIZE = 3 * READY_BYTES + 4096
 
 
 class Watched(MappedFile):
@@ -42,9 +42,9 @@ def served(mapped_file: Watched) -> None:
 
 def test_it_stays_a_few_mib_ahead(mapped_file: Watched) -> None:
     served(mapped_file)
-    assert mapped_file.prefaulted_position == AHEAD
-    assert mapped_file.wake_position == AHEAD - AHEAD // 2
-    assert mapped_file.asked[0][0] == 0 and mapped_file.asked[-1][1] == AHEAD
+    assert mapped_file.prefaulted_position == READY_BYTES
+    assert mapped_file.wake_position == READY_BYTES - READY_BYTES // 2
+    assert mapped_file.asked[0][0] == 0 and mapped_file.asked[-1][1] == READY_BYTES
     assert all(a[1] == b[0] for a, b in zip(mapped_file.asked, mapped_file.asked[1:], strict=False))
     mapped_file.close()
 
@@ -72,7 +72,7 @@ def test_the_thread_answers_a_wake_and_ends(mapped_file: Watched) -> None:
     service.wake(mapped_file)
     assert done.wait(PATIENCE_S)
     service.shutdown()
-    assert mapped_file.prefaulted_position == AHEAD and not service._thread.is_alive()
+    assert mapped_file.prefaulted_position == READY_BYTES and not service._thread.is_alive()
     mapped_file.close()
 
 

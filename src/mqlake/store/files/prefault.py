@@ -18,7 +18,6 @@ from mqlake.store.files.mapped_file import READY_BYTES, MappedFile
 
 logger = logging.getLogger(__name__)
 
-AHEAD = READY_BYTES
 STEP = 1 << 20
 
 
@@ -48,13 +47,13 @@ class PrefaultService(ServiceThread):
 
     def _go_ahead(self, mapped_file: MappedFile) -> bool:
         start = max(mapped_file.prefaulted_position, mapped_file.wrote_position)
-        target = min(mapped_file.wrote_position + AHEAD, mapped_file.file_size)
+        target = min(mapped_file.wrote_position + READY_BYTES, mapped_file.file_size)
         while start < target and not self._stopped:
             end = min(start + STEP, target)
             if not mapped_file.prefault(start, end):
                 return False
             start = mapped_file.prefaulted_position = end
-            target = min(mapped_file.wrote_position + AHEAD, mapped_file.file_size)
+            target = min(mapped_file.wrote_position + READY_BYTES, mapped_file.file_size)
         if start < mapped_file.file_size:
-            mapped_file.wake_position = start - AHEAD // 2
+            mapped_file.wake_position = start - READY_BYTES // 2
         return True
