@@ -26,13 +26,7 @@ from mqlake.compiled.kernels.primitives import (
     NO_DIGITS,
     TEN_THOUSAND,
     TOPS,
-    U1,
-    U2,
     U3,
-    U4,
-    U5,
-    U6,
-    U7,
     ZERO,
     ZEROS,
     copy,
@@ -45,6 +39,7 @@ from mqlake.compiled.kernels.primitives import (
     same_bytes,
     store32,
     store64,
+    store_word,
     trailing_zeros,
 )
 from mqlake.compiled.kernels.primitives import PAIRS as PAIRS_OF_NUMBERS
@@ -897,19 +892,6 @@ HUNDRED, TEN, LOWEST = np.uint64(100), np.uint64(10), np.uint64(1 << 56)
 HUNDREDTHS, TENTHS = np.uint64(10486), np.uint64(103)
 """Of 2 ** 20 and 2 ** 10, for numbers of four and of two digits."""
 TWO_HUNDREDS, FOUR_TENS = np.uint64(0x0000007F0000007F), np.uint64(0x000F000F000F000F)
-
-
-@compiled
-def store_word(out, at, word):
-    p = np.uint64(at)
-    out[p] = np.uint8(word)
-    out[p + U1] = np.uint8(word >> np.uint64(8))
-    out[p + U2] = np.uint8(word >> np.uint64(16))
-    out[p + U3] = np.uint8(word >> np.uint64(24))
-    out[p + U4] = np.uint8(word >> np.uint64(32))
-    out[p + U5] = np.uint8(word >> np.uint64(40))
-    out[p + U6] = np.uint8(word >> np.uint64(48))
-    out[p + U7] = np.uint8(word >> np.uint64(56))
 
 
 @compiled

@@ -11,7 +11,7 @@ from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 
 I32_MAX = np.int64(0x7FFFFFFF)
 FETCHED_AHEAD = 16
-"""Keys whose slots are fetched before it is their turn: they lie anywhere in 20 MB."""
+"""Keys whose slots are found and fetched before it is their turn: they lie anywhere in 20 MB."""
 
 
 @compiled
@@ -30,12 +30,17 @@ def index_put_many(index, slot_num, index_num, key_hash, physical_offset, store_
     used_slots = np.int64(load32(index, 32))
     begin_timestamp = load64(index, 0)
     entries = INDEX_HEADER_SIZE + slot_num * HASH_SLOT_SIZE
+    fetched = np.empty(FETCHED_AHEAD, np.int64)
+    for key in range(min(FETCHED_AHEAD, len(key_hash))):
+        fetched[key] = slot_position(key_hash[key], slot_num)
+        prefetch(index, fetched[key])
     put = 0
     while put < len(key_hash) and count < index_num:
-        if put + FETCHED_AHEAD < len(key_hash):
-            prefetch(index, slot_position(key_hash[put + FETCHED_AHEAD], slot_num))
         timestamp = store_timestamp[put]
-        slot = slot_position(key_hash[put], slot_num)
+        slot, later = fetched[put % FETCHED_AHEAD], put + FETCHED_AHEAD
+        if later < len(key_hash):
+            fetched[put % FETCHED_AHEAD] = slot_position(key_hash[later], slot_num)
+            prefetch(index, fetched[put % FETCHED_AHEAD])
         previous = np.int64(load32(index, slot))
         if previous < 0 or previous > count:
             previous = np.int64(0)

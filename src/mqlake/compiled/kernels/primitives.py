@@ -90,7 +90,7 @@ _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32
 CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
 SECOND_NS = 1_000_000_000
 
-U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
+U1, U3 = np.uint64(1), np.uint64(3)
 
 
 def element(context, builder, signature, arguments):
@@ -99,6 +99,10 @@ def element(context, builder, signature, arguments):
     if isinstance(signature.args[0], types.Array):
         items = context.make_array(signature.args[0])(context, builder, items).data
     return builder.gep(items, [position])
+
+
+def _swapped(builder, number, *, big_endian):
+    return builder.bswap(number) if big_endian == (sys.byteorder == "little") else number
 
 
 def _number(kind, *, big_endian):
@@ -110,18 +114,38 @@ def _number(kind, *, big_endian):
         def generate(context, builder, signature, arguments):
             number = ir.IntType(kind.bitwidth)
             at = builder.bitcast(element(context, builder, signature, arguments), number.as_pointer())
-            loaded = builder.load(at, align=1)
-            return builder.bswap(loaded) if big_endian == (sys.byteorder == "little") else loaded
+            return _swapped(builder, builder.load(at, align=1), big_endian=big_endian)
 
         return kind(items, types.int64), generate
 
     return load
 
 
+def _put_number(kind, *, big_endian):
+    """An intrinsic that stores a number to where items[position] lies, at once, as for loads."""
+
+    @intrinsic
+    def store(_context, items, _position, _value):
+        def generate(context, builder, signature, arguments):
+            *place, value = arguments
+            where = element(context, builder, signature, place)
+            at = builder.bitcast(where, ir.IntType(kind.bitwidth).as_pointer())
+            builder.store(_swapped(builder, value, big_endian=big_endian), at, align=1)
+            return context.get_dummy_value()
+
+        return types.void(items, types.int64, kind), generate
+
+    return store
+
+
 _load16, _load32, _load64 = (
     _number(kind, big_endian=True) for kind in (types.int16, types.int32, types.int64)
 )
+_store16, _store32, _store64 = (
+    _put_number(kind, big_endian=True) for kind in (types.int16, types.int32, types.int64)
+)
 _load_word = _number(types.uint64, big_endian=False)
+_store_word = _put_number(types.uint64, big_endian=False)
 
 
 @compiled
@@ -157,31 +181,27 @@ def load_word(buf, position):
 
 @compiled
 def store16(buf, position, value):
-    p = np.uint64(position)
-    buf[p] = np.uint8(value >> 8)
-    buf[p + U1] = np.uint8(value)
+    touch(buf, position, position + 1)
+    _store16(buf, position, value)
 
 
 @compiled
 def store32(buf, position, value):
-    p = np.uint64(position)
-    buf[p] = np.uint8(value >> 24)
-    buf[p + U1] = np.uint8(value >> 16)
-    buf[p + U2] = np.uint8(value >> 8)
-    buf[p + U3] = np.uint8(value)
+    touch(buf, position, position + 3)
+    _store32(buf, position, value)
 
 
 @compiled
 def store64(buf, position, value):
-    p = np.uint64(position)
-    buf[p] = np.uint8(value >> 56)
-    buf[p + U1] = np.uint8(value >> 48)
-    buf[p + U2] = np.uint8(value >> 40)
-    buf[p + U3] = np.uint8(value >> 32)
-    buf[p + U4] = np.uint8(value >> 24)
-    buf[p + U5] = np.uint8(value >> 16)
-    buf[p + U6] = np.uint8(value >> 8)
-    buf[p + U7] = np.uint8(value)
+    touch(buf, position, position + 7)
+    _store64(buf, position, value)
+
+
+@compiled
+def store_word(buf, position, word):
+    """Eight bytes, the lowest one first."""
+    touch(buf, position, position + 7)
+    _store_word(buf, position, word)
 
 
 @intrinsic

@@ -355,7 +355,8 @@ def finish_record(out, position, is_first, size):
 def put_ended(out, at, properties, start, length):
     """Copies properties, and the separator after the last one if it is missing; the position after them."""
     at = put(out, at, properties, start, length)
-    if length > 0 and out[np.uint64(at - 1)] != PROPERTY_SEPARATOR:
+    # what was just written is not read: the processor would wait until the log's line is in its cache
+    if ended_length(properties, start, length) > length:
         out[np.uint64(at)] = PROPERTY_SEPARATOR
         at += 1
     return at
