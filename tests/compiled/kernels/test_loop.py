@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,11 @@ class Thread:
             n += messages
 
     def reserve(self, common: Int64s) -> tuple[int, int, int]:
-        count, position, size = loop.reserve(LOG_SIZE, self.count, self.columns, self.loop_numbers, common)
+        began = time.time_ns()
+        count, position, size, store_timestamp = loop.reserve(
+            LOG_SIZE, self.count, self.columns, self.loop_numbers, common
+        )
+        assert began // 1_000_000 <= store_timestamp <= time.time_ns() // 1_000_000
         return int(count), int(position), int(size)
 
     def publish(self, log: npt.NDArray[np.uint8], common: Int64s, reserved: tuple[int, int, int]) -> None:

@@ -399,12 +399,16 @@ def add_up(columns, known, count, room):
 @compiled
 def reserve(log_size, count, columns, loop_numbers, common):
     """Takes room in the log, and in the queues, for as many of the messages in the columns as fit, to queues that are
-    all known; (how many, where their records go, bytes of these)."""
+    all known; (how many, where their records go, bytes of these, their store timestamp).
+
+    The time is that of the lock: a thread that lost its processor before it asked for it would give its records a later
+    one than others gave those behind them."""
     known, places = loop_numbers[LEASE_AT + KNOWN], loop_numbers[PLACES_AT:]
     queues = common[QUEUES_AT:].reshape((4, -1))
     room = np.int64(log_size) - END_FILE_MIN_BLANK_LENGTH
     count, size = add_up(columns, known, count, room)
     _lock(address(common, np.int64(0)))
+    store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
     position = common[POSITION]
     if size > room - position:
         count, size = add_up(columns, known, count, room - position)
@@ -414,7 +418,7 @@ def reserve(log_size, count, columns, loop_numbers, common):
         messages, columns[NEXT_OFFSET, place] = columns[NEXT_OFFSET, place], queues[OFFSET, column]
         queues[OFFSET, column] += messages
     _unlock(address(common, np.int64(0)))
-    return count, position, size
+    return count, position, size, store_timestamp
 
 
 @compiled
@@ -455,9 +459,8 @@ def publish(log, position, size, count, loop_numbers, numbers, common):
 def append(log, received, count, loop_numbers, numbers, send_octets, common):
     """Stores the messages in the columns, to queues that are all known; how many of them."""
     columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
-    count, position, size = reserve(len(log), count, columns, loop_numbers, common)
+    count, position, size, store_timestamp = reserve(len(log), count, columns, loop_numbers, common)
     if count > 0:
-        store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
         write_sends(log, position, common[BASE], received, count, store_timestamp, numbers, send_octets)
         count = publish(log, position, size, count, loop_numbers, numbers, common)
     return count
