@@ -229,8 +229,8 @@ def test_polling_times():
     assert wait_ms(1, None) == 5000
     assert wait_ms(60_000, None) == 20_000
     assert wait_ms(None, None) == 20_100 - 1500
-    assert 9_000 < wait_ms(20_000, 10) <= 9_900
-    assert 8_000 < wait_ms(None, 10) <= 8_500
+    assert 5_000 < wait_ms(20_000, 10) <= 9_900
+    assert 4_000 < wait_ms(None, 10) <= 8_500
 
 
 @pytest.mark.parametrize(
