@@ -1,6 +1,7 @@
 """RocketMQ's broker and mqlake's get the same frames, sound and broken ones: the answers have the same code and fields.
 
-What a remark says is mqlake's own. `DIFFERS` has the answers that are another on purpose, and docs/broker.md says why.
+What the remark of a refusal says is mqlake's own. `DIFFERS` has the answers that are another on purpose, and
+docs/broker.md says why.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ TOPIC, BATCHES = "Orders", "Batches"
 COUNT = 3
 KEY = "1" * 32
 CONFIG = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "timerWheelEnable": "true"}
-Answer = tuple[int, dict[str, str]]
+Answer = tuple[int, str | None, dict[str, str]]
+"""Code, remark of a success, fields."""
 
 
 def request(code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> bytes:
@@ -180,10 +182,16 @@ RECEIVES = {
        ({"topic": "Nope"}, {"queueId": "9"}, {"queueId": "2"})},
     "a key that nothing has": request(RequestCode.QUERY_MESSAGE, {
         "topic": TOPIC, "key": "k", "maxNum": "3", "beginTimestamp": "0", "endTimestamp": "9999999999999"}),
+    "a topic": topic("Another"),
+    "a message again": asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
+    "a question for messages": asked(RequestCode.NOTIFICATION, consumerGroup="New"),
+    "a transaction that ends in no way that there is": request(RequestCode.END_TRANSACTION, {
+        "producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "7",
+        "fromTransactionCheck": "false", "msgId": "x"}),
     "a recall": request(RequestCode.RECALL_MESSAGE, {"topic": TOPIC, "recallHandle": "x", "producerGroup": "PG"}),
 }  # fmt: skip
 
-ERROR: Answer = (ResponseCode.SYSTEM_ERROR, {})
+ERROR: Answer = (ResponseCode.SYSTEM_ERROR, None, {})
 DIFFERS: dict[str, tuple[bytes, Answer | None, Answer | None]] = {
     # frame, RocketMQ's answer, mqlake's; None: success
     "a body of nothing": (send(b""), ERROR, None),
@@ -196,17 +204,17 @@ DIFFERS: dict[str, tuple[bytes, Answer | None, Answer | None]] = {
     "an expression with a rest that cannot belong to it": (
         checked("a LIKE 'x%'"),
         None,
-        (ResponseCode.SUBSCRIPTION_PARSE_FAILED, {}),
+        (ResponseCode.SUBSCRIPTION_PARSE_FAILED, None, {}),
     ),
     "a half message without its property": (
         send(sys_flag=4),
         None,
-        (ResponseCode.MESSAGE_ILLEGAL, {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}),
+        (ResponseCode.MESSAGE_ILLEGAL, None, {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}),
     ),
     "a half message that is delayed": (
         half(DELAY="1"),
         None,
-        (ResponseCode.MESSAGE_ILLEGAL, {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}),
+        (ResponseCode.MESSAGE_ILLEGAL, None, {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}),
     ),
 }
 
@@ -234,14 +242,15 @@ def _fill(broker: Broker) -> None:
         assert answer(broker, frame)[0] == ResponseCode.SUCCESS
     for name, queue_id, count in ((TOPIC, 1, COUNT), (BATCHES, 0, 2)):
         end = of_queue(RequestCode.GET_MAX_OFFSET, name, queue_id)
-        until(lambda end=end, count=count: answer(broker, end)[1]["offset"] == str(count))  # type: ignore[misc]
+        until(lambda end=end, count=count: answer(broker, end)[2].get("offset") == str(count))  # type: ignore[misc]
 
 
 def answer(broker: Broker, frame: bytes) -> Answer:
     with closing(Client(broker)) as client:  # type: ignore[arg-type]
         client.socket.sendall(frame)
         command = client.answer()
-    return command.code, dict(command.ext_fields)
+    remark = command.remark if command.code == ResponseCode.SUCCESS else None
+    return command.code, remark, dict(command.ext_fields)
 
 
 OWN = {"msgId", "queueOffset", "transactionId", "popTime", "reviveQid"} | {
@@ -253,8 +262,8 @@ OWN = {"msgId", "queueOffset", "transactionId", "popTime", "reviveQid"} | {
 
 def same(brokers: list[Broker], frame: bytes) -> None:
     answers = [answer(broker, frame) for broker in brokers]
-    (code, fields), (other_code, other_fields) = answers
-    assert (other_code, other_fields.keys()) == (code, fields.keys())
+    (*said, fields), (*other_said, other_fields) = answers
+    assert (other_said, other_fields.keys()) == (said, fields.keys())
     for name in fields.keys() - OWN:
         assert other_fields[name] == fields[name]
 

@@ -103,7 +103,7 @@ class OffsetAdmin:
         is_batch = self._broker.topic_config_manager.is_batch_topic(header.topic)
         if is_batch and store.max_offset_in_queue(header.topic, header.queue_id) == 0:
             offset = NO_BATCH
-        return RemotingCommand.create_response(header=GetMinOffsetResponseHeader(offset=offset))
+        return RemotingCommand.create_response(remark="", header=GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_msg_storetime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(GetEarliestMsgStoretimeRequestHeader)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Sequence
 from mqlake.broker.pop.checkpoint import STORED, Acknowledgement, Checkpoint, CheckpointKey
 from mqlake.broker.pop.order import IGNORED, NOT_POPPED
 from mqlake.broker.pop.state import PopState
-from mqlake.broker.services.refusals import refuse_with
+from mqlake.broker.services.refusals import NO_REMARK, refuse_with
 from mqlake.errors import FormatError, MessageError, ResponseError
 from mqlake.message import ORDER_REVIVE_QUEUE_ID, ReceiptHandle, retry_flag
 from mqlake.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -213,7 +213,7 @@ class AckMessageProcessor:
             _check(put)
         state.queues.get(topic, group, queue_id).in_flight += 1
         ack = self.acknowledge(old, [offset], handle.revive_queue_id, handle.visible_at)
-        response = RemotingCommand.create_response(header=changed)
+        response = RemotingCommand.create_response(remark=NO_REMARK, header=changed)
         if put.done() and (ack is None or ack.done()):
             return response
         return self._changed_later(put, ack, response)
@@ -241,11 +241,12 @@ class AckMessageProcessor:
             if changed:
                 state.wake_at(topic, group, visible_at)
         return RemotingCommand.create_response(
+            remark=NO_REMARK,
             header=ChangeInvisibleTimeResponseHeader(
                 pop_time=handle.pop_time,
                 invisible_time=visible_at - handle.pop_time,
                 revive_qid=ORDER_REVIVE_QUEUE_ID,
-            )
+            ),
         )
 
     # --- what requests have in common

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from mqlake.broker.pop.polling import EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.pop_message import LATE_MS, available
 from mqlake.broker.pop.state import PopState
-from mqlake.broker.services.refusals import refuse_with
+from mqlake.broker.services.refusals import NO_REMARK, refuse_with
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.topic import PERM_READ
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -79,5 +79,5 @@ def _woken(waiter: Waiter, is_over: bool) -> None:
 
 def _answer(*, has_msg: bool, polling_full: bool = False) -> RemotingCommand:
     return RemotingCommand.create_response(
-        header=NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)
+        remark=NO_REMARK, header=NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)
     )

@@ -1,4 +1,4 @@
-"""Refusals with a header: RocketMQ makes it before it checks the request, and its numbers are 0 then."""
+"""What RocketMQ puts into an answer before it looks at the request: a header whose numbers are 0, and a remark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from mqlake.errors import ResponseError
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import Answer, Connection, Processor
 from mqlake.remoting.headers.codec import CommandHeader
+
+NO_REMARK = "not set any response code"
+"""RocketMQ's remark in the answer of a processor that sets none, whatever its code."""
 
 
 def refuse_with(header: CommandHeader, processor: Processor) -> Processor:

@@ -18,7 +18,7 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.requests.send_message import STORED
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState, place_of
-from mqlake.errors import FormatError, ResponseError
+from mqlake.errors import FormatError, HeaderError, ResponseError
 from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, MessageSysFlag
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -56,6 +56,8 @@ class EndTransactionProcessor:
             raise ResponseError(ResponseCode.SLAVE_NOT_AVAILABLE, "transactions are ended at the master")
         state = _STATES.get(header.commit_or_rollback)
         if state is None:
+            if header.commit_or_rollback != MessageSysFlag.TRANSACTION_NOT_TYPE:
+                raise HeaderError(f"commitOrRollback is {header.commit_or_rollback}: it can be 0, 8 or 12")
             logger.info("%s: transaction %s is still open", connection.remote_address, header.transaction_id)
             return RemotingCommand.create_response()
         half = self._prepare_message(header)
