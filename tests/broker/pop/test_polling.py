@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
+import pytest
+
+from mqlake.broker.pop import polling
 from mqlake.broker.pop.polling import ANY_QUEUE, PopLongPollingService, Wait, Waiter
 from mqlake.store.dispatch import Arrival
 from tests.broker.live import now_ms
 from tests.broker.live_broker import run
+from tests.waiting import until_async
 
 
 class Desk:
@@ -17,9 +22,10 @@ class Desk:
         self.service = PopLongPollingService(now_ms, lambda: 3, lambda: 5, **fields)
         self.service.start()
         self.executed: list[tuple[str, bool]] = []
+        self.answers: dict[str, asyncio.Future[None]] = {}
 
     def wait(self, name: str, key: tuple[str, str, int], ms: int = 60_000, *, more: bool = False) -> Wait:
-        answer = asyncio.get_running_loop().create_future()
+        answer = self.answers[name] = asyncio.get_running_loop().create_future()
 
         def execute(_: Waiter, is_over: bool) -> None:
             self.executed.append((name, is_over))
@@ -107,5 +113,22 @@ def test_time_over():
         assert desk.executed == [("a", True), ("b", True)]
         assert len(desk.service) == 1
         desk.service.shutdown()
+
+    run(main())
+
+
+def test_a_client_that_is_gone_is_forgotten_before_its_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(polling, "GONE_MS", 10)
+
+    async def main() -> None:
+        desk = Desk()
+        for name in ("gone", "stays"):
+            desk.wait(name, ("T", "G", 0))
+        gone = weakref.ref(desk.answers.pop("gone"))
+        desk.wait("over", ("T", "H", 0), 20)  # the next look is soon
+        gone().cancel()  # type: ignore[union-attr]  # as its connection does when it is closed
+        await until_async(lambda: gone() is None)
+        assert len(desk.service) == 1
+        assert await desk.arrive("T") == ["stays"]
 
     run(main())

@@ -32,6 +32,8 @@ EARLIER_MS = 50
 """A request is answered this long before its time is over, as its client may give up then."""
 SWEEP_S = 0.005
 """Least pause between two looks at the deadlines."""
+GONE_MS = 5_000
+"""How often those are looked for whose clients are gone."""
 WOKEN_PER_TURN = 64
 SPARE_MAX = 1024
 
@@ -83,7 +85,7 @@ class PopLongPollingService:
         self._keys: dict[str, dict[str, set[int]]] = {}
         """Topic → group → queue ids with waiters."""
         self._by_deadline: list[Waiter] = []
-        """A heap; those that do not wait any more stay until their time is over."""
+        """A heap; those that do not wait any more stay until they are looked for."""
         self._count = 0
         self._ready: deque[tuple[Waiter, bool]] = deque()
         self._arrivals: deque[Arrival] = deque()
@@ -91,6 +93,7 @@ class PopLongPollingService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
+        self._gone_at = 0
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -148,6 +151,14 @@ class PopLongPollingService:
         if len(heap) > 2 * self._count + SPARE_MAX:
             self._by_deadline = [waiter for waiter in heap if waiter.is_waiting]
             heapq.heapify(self._by_deadline)
+
+    def _drop_all_gone(self) -> None:
+        """Else each would keep its closed connection, for as long as its client wanted to wait."""
+        for key in list(self._waiting):
+            if self._drop_gone(key):
+                self._tidy(key)
+        self._by_deadline = [waiter for waiter in self._by_deadline if waiter.is_waiting]
+        heapq.heapify(self._by_deadline)
 
     def _drop_gone(self, key: Key) -> bool:
         """True if there were waiters nobody waits for."""
@@ -264,6 +275,9 @@ class PopLongPollingService:
     def _sweep(self) -> None:
         self._timer = None
         now = self._clock_ms()
+        if not 0 <= now - self._gone_at < GONE_MS:
+            self._gone_at = now
+            self._drop_all_gone()
         heap = self._by_deadline
         while heap and (heap[0].deadline_ms <= now or not heap[0].is_waiting):
             waiter = heapq.heappop(heap)
