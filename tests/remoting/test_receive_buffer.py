@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqlake.remoting import receive_buffer
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.receive_buffer import OWN_BUFFER_FROM, ReceiveBuffer
+from mqlake.remoting.receive_buffer import OWN_BUFFER_FROM, READ_MAX, ReceiveBuffer, _pages
 
 SCRATCH = 2 * OWN_BUFFER_FROM
 
@@ -88,6 +90,29 @@ def test_a_long_frame_is_never_read_beyond():
         left -= len(into)
         buffer.keep(frame_end(view, 0, len(view)))
     assert left == 0
+
+
+def test_a_long_frame_grows_where_it_is(monkeypatch: pytest.MonkeyPatch):
+    made = []
+    monkeypatch.setattr(receive_buffer, "_pages", lambda size, new=_pages: made.append(size) or new(size))
+    body = bytes(range(256)) * 20_000
+    data = encode_frame(RemotingCommand(1, body=body))
+    buffer, position = ReceiveBuffer(scratch()), 0
+    while position < len(data):
+        into = buffer.get_buffer()
+        assert len(into) <= READ_MAX
+        count = min(len(into), len(data) - position)
+        into[:count] = data[position : position + count]
+        del into
+        position += count
+        view = buffer.commit(count)
+        stop = frame_end(view, 0, len(view))
+        assert bool(stop) == (position == len(data))
+        if stop:
+            assert decode_frame(view, 0, stop).body_bytes() == body
+        buffer.keep(stop)
+        del view
+    assert len(made) == 1 and made[0] < len(data)
 
 
 def test_what_had_to_wait_is_given_again():

@@ -140,6 +140,9 @@ class Endpoint:
         """A server's; None: no TLS."""
         pages = mmap.mmap(-1, SCRATCH_SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.scratch = memoryview(pages)  # takes no memory before it is filled
+        self.after_turn: Callable[[], None] = _nothing
+        """Called after each turn of a connection: for who serves others that would wait for the rest of this loop
+        iteration."""
         self.idle_checks = IdleChecks(self.connections, self.limits.idle_s)
         self.files_kept = FilesKept()
 
@@ -325,6 +328,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._decrypt()
         if nbytes == self._room:  # more data waits, and uvloop would keep reading it
             self._rest()
+        self._endpoint.after_turn()
 
     # --- from bytes to commands
 
@@ -332,6 +336,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._process(self._buffer.take_back())
         if self._tls is not None and not self._waits:
             self._decrypt()
+        self._endpoint.after_turn()
 
     def _decide(self, first_byte: int) -> bool:
         """Decides by the first byte whether the peer speaks TLS; False if the connection was closed."""
@@ -527,6 +532,10 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
 
 def _never() -> bool:
     return False
+
+
+def _nothing() -> None:
+    pass
 
 
 def _failure(command: RemotingCommand, error: BaseException) -> RemotingCommand:

@@ -156,14 +156,19 @@ class EpollTransport(asyncio.Transport):
             return
         try:
             while data:
-                room = self.connection.get_buffer(-1)
-                size = min(len(room), len(data))
-                room[:size] = data[:size]
+                size = self._put(data)
                 self.connection.buffer_updated(size)
                 data = data[size:]
         except Exception as error:
             self._failed(error)
         self._changed()
+
+    def _put(self, data: memoryview) -> int:
+        """As much of it as there is room for where the connection reads."""
+        room = self.connection.get_buffer(-1)
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        return size
 
     # --- the socket
 

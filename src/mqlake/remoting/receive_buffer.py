@@ -9,16 +9,21 @@
          last read
 
 An idle connection holds no memory. A frame that is too long for the scratch gets its own buffer, which grows with
-the bytes that arrive and never beyond the frame: a length field alone allocates nothing.
+the bytes that arrive and never beyond the frame: a length field alone allocates nothing. It grows by mapping more
+pages, so what is in it is not copied, and pages for which no byte has come take no memory.
 """
 
 from __future__ import annotations
+
+import mmap
 
 from mqlake.errors import ProtocolError
 from mqlake.remoting.codec import frame_size
 
 OWN_BUFFER_FROM = 64 * 1024
 """A longer frame is gathered in its own buffer; shorter ones are copied with each read."""
+READ_MAX = 1 << 20
+"""Bytes of one read into a buffer of its own: others wait while the kernel copies them, and finds pages for them."""
 
 
 class ReceiveBuffer:
@@ -30,7 +35,7 @@ class ReceiveBuffer:
         """`scratch` must be larger than OWN_BUFFER_FROM; its content may change between two calls."""
         self._scratch = scratch
         self._held = b""
-        self._own: bytearray | None = None  # the first bytes of one long frame, _own_size of them
+        self._own: mmap.mmap | None = None  # the first bytes of one long frame, _own_size of them
         self._own_size = 0
         self._view = scratch[:0]
 
@@ -44,16 +49,23 @@ class ReceiveBuffer:
         own = self._own
         if own is not None:
             if self._own_size == len(own):
-                needed = frame_size(own, 0, self._own_size)
-                grown = bytearray(min(needed, 2 * len(own)))
-                grown[: len(own)] = own
-                self._own = own = grown
-            return memoryview(own)[self._own_size :]
+                own = self._grow(own)
+            return memoryview(own)[self._own_size : self._own_size + READ_MAX]
         held = self._held
         if not held:
             return self._scratch
         self._scratch[: len(held)] = held
         return self._scratch[len(held) :]
+
+    def _grow(self, own: mmap.mmap) -> mmap.mmap:
+        size = min(frame_size(memoryview(own), 0, self._own_size), 2 * len(own))
+        try:
+            own.resize(size)
+        except BufferError:  # a view of it is still alive
+            grown = _pages(size)
+            grown[: len(own)] = own[:]
+            self._own = own = grown
+        return own
 
     def commit(self, count: int) -> memoryview:
         """Takes `count` new bytes; returns all bytes at hand, valid until the next `get_buffer` of any connection."""
@@ -78,7 +90,7 @@ class ReceiveBuffer:
             return
         needed = _size_if_frame(rest)
         if size < needed and needed > OWN_BUFFER_FROM:
-            self._own = bytearray(min(needed, max(2 * size, OWN_BUFFER_FROM)))
+            self._own = _pages(min(needed, max(2 * size, OWN_BUFFER_FROM)))
             self._own[:size] = rest
             self._own_size = size
             self._held = b""
@@ -89,6 +101,10 @@ class ReceiveBuffer:
         """The held bytes, as `commit` returns them: for frames that had to wait."""
         self._view = memoryview(self._held) if self._own is None else memoryview(self._own)[: self._own_size]
         return self._view
+
+
+def _pages(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _size_if_frame(data: memoryview) -> int:

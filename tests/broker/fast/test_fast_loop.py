@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from mqlake.broker.controller import BrokerController
+from mqlake.broker.fast import fast_loop as fast_loop_module
 from mqlake.broker.fast.fast_loop import TAKEN_BEFORE_MOVING
 from mqlake.compiled.kernels import loop as kernels
 from mqlake.compiled.kernels.loop_layout import LEASE_AT, NUMBERS_SIZE, OTHERS, SLOT_SIZE, SLOTS_MAX
@@ -207,6 +208,33 @@ def test_more_in_a_read_than_is_stored_in_a_round(tmp_path: Path) -> None:
             await other.say(last)
 
     on_two_brokers(tmp_path, scene)
+
+
+def test_a_turn_comes_between_those_of_the_event_loops_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are ready in one iteration, the connection that compiled code serves after the others."""
+    monkeypatch.setattr(fast_loop_module, "WAIT_MAX_S", 0.0)
+
+    async def play() -> None:
+        async with two_brokers(tmp_path) as (fast, _), asyncio.timeout(SCENE_S):
+            events, peers = asyncio.get_running_loop(), []
+            for says in (1, 1, 1, 1 + TAKEN_BEFORE_MOVING):
+                peers.append(peer := socket.create_connection(("127.0.0.1", fast.port)))
+                peer.setblocking(False)
+                for _ in range(says):
+                    await events.sock_sendall(peer, send())
+                    await events.sock_recv(peer, 4096)
+            await until_async(lambda: len(fast_loop(fast).transports) == 1, "it is moved")
+            for peer in peers[:-1]:
+                peer.send(send(b"other"))
+            peers[-1].send(send(b"alone"))
+            for peer in peers:
+                await events.sock_recv(peer, 4096)
+                peer.close()
+            assert bodies_in_order(fast)[-4:].index(b"alone") < 3
+
+    run(play())
 
 
 def test_a_peer_that_does_not_read(tmp_path: Path) -> None:

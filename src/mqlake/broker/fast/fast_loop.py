@@ -22,6 +22,7 @@ import asyncio
 import logging
 import select
 import sys
+import time
 from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 
@@ -43,6 +44,9 @@ logger = logging.getLogger(__name__)
 TAKEN_BEFORE_MOVING = 16
 """Runs of sends, or of pulls, that FastSend and FastPull take of a connection before it is moved here."""
 _TAKEN = "runs taken"
+WAIT_MAX_S = 0.001
+"""After so long without a turn the connections here have one between two of the event loop's others: of these a
+thousand may be ready in one iteration, with a read of a long frame each."""
 
 
 class FastLoop:
@@ -63,6 +67,8 @@ class FastLoop:
         """Says which shares are to be served; each is reported once, until it is watched again: what the event loop
         has to do while it is served are other things."""
         self._messages = 0
+        self._turned_s = 0.0
+        """When the last turn ended, or somebody looked whether there is one to have; 0 in one."""
         for fast_send in fast_sends:
             fast_send.on_taken = self._on_taken
         fast_sends[0].on_load = self._load
@@ -158,6 +164,18 @@ class FastLoop:
             self._open(share)
         share.take_over(connection, host)
 
+    def _turn_between(self) -> None:
+        """Called after each turn of a connection."""
+        if self._ready is None or not self._turned_s or time.monotonic() - self._turned_s < WAIT_MAX_S:
+            return
+        self._turned_s = time.monotonic()
+        if ready := self._ready.poll(0):
+            try:
+                self._turn(ready)
+            except Exception as error:  # no fault of the connection after whose turn this is
+                context = {"message": "a turn failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
+
     def _open(self, share: LoopShare) -> None:
         """Has the event loop look after a share, which has its first connection."""
         assert self._kernels is not None
@@ -170,6 +188,7 @@ class FastLoop:
             )
             self._ready = select.epoll()
             loop.add_reader(self._ready.fileno(), self.turn)
+            self.endpoint.after_turn = self._turn_between
         assert self._ready is not None
         self._ready.register(share.open(), select.EPOLLIN | select.EPOLLONESHOT)
         if share is not self.shares[0]:
@@ -196,9 +215,15 @@ class FastLoop:
 
     def turn(self) -> int:
         """One lease, or rounds where there can be none; how many connections were ready in the last round."""
+        assert self._ready is not None
+        return self._turn(self._ready.poll(0))
+
+    def _turn(self, ready: Sequence[tuple[int, int]]) -> int:
+        """The same where `ready` is what the epoll of all shares has said."""
+        self._turned_s = 0.0
         if self._lease is not None:
             self._lease.look_ahead()
-        shares = self._shares_to_serve()
+        shares = self._shares_to_serve({epoll for epoll, _ in ready})
         # all of them are asked: each keeps up with the broker's settings
         takes = [share.takes_sends for share in shares]
         if self.endpoint.going_away:
@@ -216,11 +241,11 @@ class FastLoop:
             )
         finally:
             self._watch(shares)
+            self._turned_s = time.monotonic()
 
-    def _shares_to_serve(self) -> list[LoopShare]:
+    def _shares_to_serve(self, ready: Collection[int]) -> list[LoopShare]:
         """Those with connections that are ready, and those whose connections are expected to be in a moment."""
         assert self._ready is not None and self._lease is not None
-        ready = {epoll for epoll, _ in self._ready.poll(0)}
         shares = []
         for share in self.shares:
             if not share.is_open:
