@@ -40,6 +40,18 @@ def test_more_files_than_descriptors(tmp_path):
     assert open_descriptors() == before
 
 
+def test_files_in_turn_find_some_of_their_descriptors(tmp_path, monkeypatch):
+    """Would the oldest descriptor go each time, none would be there when it is needed."""
+    pool, files = make(tmp_path, 6)
+    opened, system_open = [], os.open
+    monkeypatch.setattr(os, "open", lambda *arguments: opened.append(arguments) or system_open(*arguments))
+    for _ in range(20):
+        for file in files:
+            pool.pwrite(file, b"x", 0)
+    assert len(opened) < 20 * len(files) * 2 // 3
+    pool.close()
+
+
 def test_descriptors_run_out_elsewhere(tmp_path):
     pool = FilePool(1000)
     files = [PooledFile(str(tmp_path), number) for number in range(60)]

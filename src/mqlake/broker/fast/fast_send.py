@@ -156,7 +156,7 @@ SENDS_BEFORE_LOADING = 256
 LOADING_S = 1.0
 NEW_KEYS_S = 1.0
 """How old a new UNIQ_KEY may be when a message gets it, about: it says when it was made."""
-TOPICS_SIZE = 128 * 1024
+TOPICS_SIZE = 512 * 1024
 ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
 UNIQ_KEY with its name."""

@@ -67,7 +67,7 @@ in the same few places of the processor's first cache."""
 QUEUE_SIZE = 4
 LAST_PLACE = 3
 """Numbers of each queue that is known: its id, its topic's start and length in TOPICS, its last PLACE."""
-QUEUES_MAX = 4096
+QUEUES_MAX = 16 * 1024
 """Queues that are known at once; with one more, all are forgotten and learnt again."""
 NAMES_MAX = 32
 HALF_QUEUE = 0

@@ -3,7 +3,7 @@
 A store may hold hundreds of thousands of consume queue files; a process may hold a few thousand descriptors.
 
     PooledFile ──take──▶ descriptor ──pread / pwrite / fdatasync──▶ give back ──▶ [ idle: oldest … newest ]
-               (open when none is idle)                                             close when over capacity
+               (open when none is idle)                                   close one of these when over capacity
 
 A descriptor in use is not in the pool, so nobody can close it under the user; a second user of the same file
 meanwhile opens another one. Files are told apart by object, never by path: a file that is deleted and made
@@ -25,7 +25,10 @@ from mqlake.formats.names import offset_to_file_name
 
 Buffer = bytes | memoryview
 
-CAPACITY_MAX = 4096
+CAPACITY_MAX = 16 * 1024
+OLDEST_EACH = 8
+"""Of so many descriptors that are closed as there are too many, one is the oldest and the others the newest. Dispatch
+writes to queues in turn: where these are more than the descriptors, the oldest is always the next that is needed."""
 ERASE_CHUNK = 1 << 20
 
 
@@ -47,7 +50,7 @@ class PooledFile:
 
 
 class FilePool:
-    """At most `capacity` idle descriptors (default: a quarter of the process's limit, at most 4096).
+    """At most `capacity` idle descriptors (default: a quarter of the process's limit, at most 16,384).
 
     Every method raises OSError as the system reports it. Safe to use from several threads.
     """
@@ -61,6 +64,7 @@ class FilePool:
         self.capacity = capacity
         self.read_only = read_only
         self._held: list[Callable[[], None]] | None = None
+        self._closed = 0
 
     def __len__(self) -> int:
         return len(self._idle)
@@ -173,7 +177,7 @@ class FilePool:
     def close(self) -> None:
         """Closes all idle descriptors. The pool stays usable, with none kept open."""
         self.capacity = 0
-        self._close_oldest(len(self._idle))
+        self._close(len(self._idle))
 
     def _take(self, file: PooledFile) -> int:
         fd = self._idle.pop(file, None)
@@ -187,19 +191,20 @@ class FilePool:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._idle:
                 raise
-        self._close_oldest(max(1, len(self._idle) // 2))
+        self._close(max(1, len(self._idle) // 2))
         return os.open(path, flags, 0o644)
 
     def _give_back(self, file: PooledFile, fd: int) -> None:
         if self._idle.setdefault(file, fd) != fd:
             os.close(fd)
         elif len(self._idle) > self.capacity:
-            self._close_oldest(len(self._idle) - self.capacity)
+            self._closed += 1
+            self._close(len(self._idle) - self.capacity, newest=self._closed % OLDEST_EACH != 0)
 
-    def _close_oldest(self, count: int) -> None:
+    def _close(self, count: int, *, newest: bool = False) -> None:
         for _ in range(count):
             try:
-                _, fd = self._idle.popitem(last=False)
+                _, fd = self._idle.popitem(last=newest)
             except KeyError:  # another thread was faster
                 return
             os.close(fd)
