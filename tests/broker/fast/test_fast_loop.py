@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import random
 import select
 import socket
 import struct
+import termios
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,6 +54,11 @@ def bodies_in_order(controller: BrokerController) -> list[bytes]:
             record = bytes(chunk.mapped_file.view[start : start + size])
             found.append(record[88 : 88 + int.from_bytes(record[84:88], "big")])
     return found[1:]
+
+
+def unacknowledged(peer: socket.socket) -> int:
+    """Bytes sent that the other side's kernel may not have."""
+    return struct.unpack("i", fcntl.ioctl(peer, termios.TIOCOUTQ, bytes(4)))[0]
 
 
 async def each_says(controller: BrokerController, data: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
@@ -229,6 +236,9 @@ def test_a_turn_comes_between_those_of_the_event_loops_connections(
             for peer in peers[:-1]:
                 peer.send(send(b"other"))
             peers[-1].send(send(b"alone"))
+            for peer in peers:
+                while unacknowledged(peer):
+                    pass  # the event loop, which is this thread's, shall find all of them
             for peer in peers:
                 await events.sock_recv(peer, 4096)
                 peer.close()
