@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def nearly_none_left() -> Iterator[None]:
-    """The next descriptors are the last ones that this process may have."""
+    """The next descriptors are the last ones that this process may have: FilesKept keeps nine, and what else runs in
+    this process may need some for a moment."""
     taken = [os.dup(0)]
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         while len(os.listdir("/proc/self/fd")) <= taken[-1] or taken[-1] < 64:
             taken.append(os.dup(0))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 4, before[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 9, before[1]))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -263,13 +263,13 @@ def test_the_last_descriptors_are_not_for_connections(run, caplog):
             with nearly_none_left():
                 reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
                 with contextlib.suppress(ConnectionResetError):
-                    assert await asyncio.wait_for(reader.read(), 5) == b""
+                    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
                 writer.close()
             async with RemotingClient() as client:
                 assert (await client.call(service.address, request(ECHO, b"mine"))).body_bytes() == b"mine"
 
     run(main())
-    [line] = caplog.messages
+    [line] = [each.getMessage() for each in caplog.records if each.name.startswith("mqlake.")]
     assert "raise the limit: ulimit -n" in line
 
 
