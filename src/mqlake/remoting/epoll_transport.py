@@ -164,7 +164,8 @@ class EpollTransport(asyncio.Transport):
         self._changed()
 
     def _put(self, data: memoryview) -> int:
-        """As much of it as there is room for where the connection reads."""
+        """As much of it as there is room for where the connection reads. Its buffer cannot grow in place while a view
+        of it is alive: this one's ends with the call."""
         room = self.connection.get_buffer(-1)
         size = min(len(room), len(data))
         room[:size] = data[:size]

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.requests.send_message import STORED, born_host
+from mqlake.broker.services.refusals import refusal
 from mqlake.errors import MessageError, ResponseError
 from mqlake.message import (
     PROPERTY_BORN_TIMESTAMP,
@@ -49,8 +50,7 @@ class RecallMessageProcessor:
         try:
             handle = self._check(header)
         except ResponseError as error:
-            fields = {PROPERTY_MSG_REGION: broker.config.region_id}
-            return RemotingCommand(error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=fields)
+            return refusal(error, {PROPERTY_MSG_REGION: broker.config.region_id})
         properties = {
             PROPERTY_TAGS: RECALL_TAG,
             PROPERTY_TIMER_DEL_UNIQKEY: delete_key(

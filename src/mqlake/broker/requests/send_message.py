@@ -21,6 +21,7 @@ from mqlake.broker.flow_control import PC_SYNCHRONIZED, SendFlowControl
 from mqlake.broker.mqtrace.contexts import note_result, send_context
 from mqlake.broker.mqtrace.hooks import SendMessageContext
 from mqlake.broker.requests.send_back import handle_retry_and_dlq
+from mqlake.broker.services.refusals import refusal
 from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import HeaderError, IllegalTopicError, MessageError, ResponseError
@@ -103,9 +104,7 @@ def region_fields(config: BrokerConfig) -> dict[str, str]:
 def refused(error: ResponseError, config: BrokerConfig) -> RemotingCommand:
     """The answer to a send that a check has refused. One that has failed, as for a header or a batch that cannot be
     read, is answered without the broker's properties."""
-    return RemotingCommand(
-        error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=region_fields(config)
-    )
+    return refusal(error, region_fields(config))
 
 
 class SendMessageChecks:

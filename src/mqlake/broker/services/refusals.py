@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from mqlake.errors import ResponseError
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
@@ -12,6 +12,11 @@ from mqlake.remoting.headers.codec import CommandHeader
 
 NO_REMARK = "not set any response code"
 """RocketMQ's remark in the answer of a processor that sets none, whatever its code."""
+
+
+def refusal(error: ResponseError, fields: Mapping[str, str]) -> RemotingCommand:
+    """The answer that refuses, with these fields."""
+    return RemotingCommand(error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=dict(fields))
 
 
 def refuse_with(header: CommandHeader, processor: Processor) -> Processor:
@@ -23,8 +28,6 @@ def refuse_with(header: CommandHeader, processor: Processor) -> Processor:
         try:
             return processor(connection, request)
         except ResponseError as error:
-            return RemotingCommand(
-                error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=dict(fields)
-            )
+            return refusal(error, fields)
 
     return answer
