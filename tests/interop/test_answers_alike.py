@@ -223,7 +223,7 @@ DIFFERS: dict[str, tuple[bytes, Answer | None, Answer | None]] = {
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    """RocketMQ's, and mqlake's with and without its fast path."""
+    """RocketMQ's, and mqlake's with its fast path."""
     directory = tmp_path_factory.mktemp("brokers")
     java = JavaBroker(directory / "java", CONFIG)
     fast = MqlakeBroker(directory / "mqlake", CONFIG, counts=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,13 +225,14 @@ def wait_ms(
     return polling_time(caller, client_with_timeout(timeout_ms), request)
 
 
-def test_polling_times():
+def test_polling_times(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mqlake.proxy.context.time", SimpleNamespace(monotonic=lambda: 100.0))
     assert wait_ms(10_000, None) == 10_000
     assert wait_ms(1, None) == 5000
     assert wait_ms(60_000, None) == 20_000
     assert wait_ms(None, None) == 20_100 - 1500
-    assert 5_000 < wait_ms(20_000, 10) <= 9_900
-    assert 4_000 < wait_ms(None, 10) <= 8_500
+    assert wait_ms(20_000, 10) == 9_900
+    assert wait_ms(None, 10) == 8_500
 
 
 @pytest.mark.parametrize(

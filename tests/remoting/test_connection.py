@@ -269,7 +269,7 @@ def test_the_last_descriptors_are_not_for_connections(run, caplog):
                 assert (await client.call(service.address, request(ECHO, b"mine"))).body_bytes() == b"mine"
 
     run(main())
-    [line] = [each.getMessage() for each in caplog.records if each.name.startswith("mqlake.")]
+    [line] = caplog.messages
     assert "raise the limit: ulimit -n" in line
 
 
