@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.store.files.mapped_file import MappedFile
-from tests import spark_classes
+from tests import parts, spark_classes
 from tests.waiting import PATIENCE_S
 
 sys.dont_write_bytecode = False
@@ -83,6 +83,35 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if archiving is not None and archiving.poll() is None:
         os.killpg(archiving.pid, signal.SIGTERM)
         archiving.wait()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if not parts.are_required() and (trouble := parts.of_markers(mark.name for mark in item.iter_markers())):
+        pytest.skip(parts.reason(trouble))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails because a part is missing is skipped, unless all parts are asked for."""
+    report = yield
+    if report.failed and call.excinfo is not None and not parts.are_required():
+        trouble = parts.missing_in(call.excinfo.value)
+        if trouble is not None:
+            report.outcome = "skipped"
+            path, line, _ = item.location
+            report.longrepr = (path, (line or 0) + 1, f"Skipped: {parts.reason(trouble)}")
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.getreports("skipped")
+    lines = parts.summary(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
+    if lines:
+        terminalreporter.section("not run, as a part is missing")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 def _import_own_share(workerid: str, workercount: int, **_: object) -> None:

@@ -7,7 +7,6 @@ import configparser
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -30,6 +29,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.produce import SendMessageRequestHeaderV2
 from tests.broker.live import Peer, on_a_broker
 from tests.broker.metrics.test_guard import AUTH
+from tests.parts import needed
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 UNITS = ("mqlake-broker.service", "mqlake-namesrv.service")
@@ -170,8 +170,7 @@ def test_units_let_mqlake_do_what_it_does_and_no_more(name: str) -> None:
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     """Its own check of the syntax, and of how much the units leave open (0 to 10)."""
-    analyze = shutil.which("systemd-analyze")
-    assert analyze, "systemd-analyze is missing: apt-get install systemd"
+    analyze = needed("systemd")
     program = tmp_path / "mqlake"
     program.symlink_to("/bin/true")
     for name in UNITS:

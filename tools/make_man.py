@@ -56,7 +56,7 @@ def _command(path: tuple[str, ...], command: click.Command) -> str:
 
 def man_page() -> str:
     parts = [".TH MQLAKE 1 \"\" \"mqlake\" \"User commands\"\n", ".SH NAME\n",
-             "mqlake \\- a message store and broker that is Apache RocketMQ on disk and on the wire\n",
+             "mqlake \\- a message store and broker compatible with Apache RocketMQ on disk and on the wire\n",
              ".SH SYNOPSIS\n.B mqlake\nCOMMAND [OPTIONS] ...\n", ".SH DESCRIPTION\n"]  # fmt: skip
     parts += _paragraphs(cli.help or "")
     parts.append(".SH COMMANDS\n")

@@ -1,4 +1,4 @@
-"""mqlake: a message store and broker that is Apache RocketMQ on disk and on the wire, read in place by Spark."""
+"""A message store and broker compatible with Apache RocketMQ on disk and on the wire, read in place by Spark."""
 
 import os
 

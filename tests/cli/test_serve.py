@@ -97,10 +97,11 @@ def route(namesrv: str, topic: str) -> TopicRouteData:
 
 def test_it_says_what_to_try_next_and_stops_cleanly(tmp_path):
     with serving(tmp_path / "data") as process:
-        lines = [process.stdout.readline().split(maxsplit=1) for _ in range(5)]
-        assert [name for name, _ in lines] == ["name", "broker", "gRPC", "data", "try"]
+        lines = [process.stdout.readline().split(maxsplit=1) for _ in range(6)]
+        assert [name for name, _ in lines] == ["name", "broker", "gRPC", "data", "durability", "try"]
+        assert "flushDiskType=ASYNC_FLUSH" in lines[4][1]
         namesrv, broker = lines[0][1].split()[-1], lines[1][1].strip()
-        assert f"mqlake produce -n {namesrv}" in lines[4][1]
+        assert f"mqlake produce -n {namesrv}" in lines[5][1]
         assert send(broker, "T", b"x").code == 0
         assert route(namesrv, "T").broker_datas[0].broker_addrs == {0: broker}
         assert stopped(process) == ""

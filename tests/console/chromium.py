@@ -12,24 +12,21 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any, Self
 
 from mqlake.base.children import die_with_parent
+from tests.parts import needed
 from tests.waiting import PATIENCE_S, until
-
-INSTALL = "install Debian's Chromium with: apt-get install chromium"
 
 
 class Chromium:
     """Use it in a `with`. `violations` has what a page was not allowed to do, and errors of its scripts."""
 
     def __init__(self, profile: Path) -> None:
-        command = shutil.which("chromium") or shutil.which("chromium-browser")
-        assert command is not None, f"chromium is missing; {INSTALL}"
+        command = needed("chromium")
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         # out of the way of 3 and 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.store.message_store import open_store
+from tests.parts import needed
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.crash
@@ -31,8 +31,7 @@ Answers = list[tuple[int, str, str]]
 
 def puts_under(root: Path, inject: str, path: str, settings: dict[str, object]) -> tuple[Answers, list[str]]:
     """The child's answers while `inject` works on system calls that concern `path` (under the store's root)."""
-    if shutil.which("strace") is None:
-        pytest.fail("strace is missing; install it with: apt-get install strace")
+    needed("strace")
     (root / "commitlog").mkdir(parents=True)
     call = inject.split(":")[0]
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(root / path), "-e", f"trace={call}"]

@@ -23,7 +23,6 @@ import ipaddress
 import json
 import math
 import os
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -34,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from tests.parts import needed
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
@@ -91,13 +91,6 @@ class JavaPeerError(RuntimeError):
 # --- build
 
 
-def _need(command: str, package: str) -> str:
-    path = shutil.which(command)
-    if path is None:
-        raise JavaPeerError(f"{command} is needed for the Java peer: apt-get install {package}")
-    return path
-
-
 def _source_hash() -> str:
     digest = hashlib.sha256()
     for path in [PROJECT / "pom.xml", *sorted((PROJECT / "src").rglob("*"))]:
@@ -122,7 +115,7 @@ def build(version: str = ROCKETMQ_VERSION) -> str:
     """The class path of the peer, compiled first when its source has changed since the last time; with the classes of
     another version of RocketMQ if so asked.
 
-    Raises JavaPeerError when Maven or the JDK is missing or the build fails.
+    Raises PartMissingError without Maven or a JDK, JavaPeerError when the build fails.
     """
     if version != ROCKETMQ_VERSION:
         return os.pathsep.join([str(TARGET / "classes"), *_jars_of(version)])
@@ -227,8 +220,8 @@ def _jars_of(version: str) -> list[str]:
 
 
 def _maven(*goals: str) -> None:
-    _need("javac", "openjdk-17-jdk-headless")
-    command = [_need("mvn", "maven"), "-q", "-B", *(goals or ("process-classes",))]
+    needed("javac")
+    command = [needed("maven"), "-q", "-B", *(goals or ("process-classes",))]
     # Offline first: no registry is asked again for what is already here.
     for options in (["-o"], []):
         done = subprocess.run([*command, *options], cwd=PROJECT, text=True, capture_output=True, check=False)
@@ -370,7 +363,7 @@ class JavaPeer:
         self.log = directory / "peer.log"
         self.stderr = directory / "peer.stderr"
         command = [
-            _need("java", "openjdk-17-jdk-headless"),
+            needed("java"),
             *jvm,
             f"-Duser.home={directory}",
             f"-Djava.io.tmpdir={directory}",

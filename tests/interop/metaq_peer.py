@@ -16,7 +16,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 from mqlake.metaq.config import ZKConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
+from tests.parts import needed
 
 PROJECT = Path(__file__).parent / "metaq-java"
 TARGET = PROJECT / "target"
@@ -52,13 +52,6 @@ class JavaMessage(NamedTuple):
     partition: str | None
 
 
-def _need(command: str, package: str) -> str:
-    path = shutil.which(command)
-    if path is None:
-        raise MetaqPeerError(f"{command} is needed for the MetaQ peer: apt-get install {package}")
-    return path
-
-
 def build() -> str:
     """The class path of the peer, compiled first when its source has changed since the last time."""
     TARGET.mkdir(exist_ok=True)
@@ -79,8 +72,8 @@ def build() -> str:
 
 
 def _maven() -> None:
-    _need("javac", "openjdk-17-jdk-headless")
-    command = [_need("mvn", "maven"), "-q", "-B", "process-classes"]
+    needed("javac")
+    command = [needed("maven"), "-q", "-B", "process-classes"]
     for options in (["-o"], []):  # offline first: no registry is asked again for what is already here
         done = subprocess.run([*command, *options], cwd=PROJECT, text=True, capture_output=True, check=False)
         if done.returncode == 0:
@@ -99,7 +92,7 @@ class MetaqPeer:
         with self.stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
                 [
-                    _need("java", "openjdk-17-jdk-headless"),
+                    needed("java"),
                     *jvm,
                     *options,
                     "-cp",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import any_broker
+from tests.parts import needed
 
 PROJECT = Path(__file__).parent / "go"
 COUNT = 40
@@ -19,8 +19,7 @@ COUNT = 40
 @pytest.fixture(scope="module")
 def peer() -> Path:
     """The Go program; the compiler itself sees to it that nothing is compiled twice."""
-    go = shutil.which("go")
-    assert go is not None, "Go is needed for its client: apt-get install golang-go"
+    go = needed("go")
     program = PROJECT / "target" / "peer"
     done = subprocess.run(
         [go, "build", "-buildvcs=false", "-o", program, "."],

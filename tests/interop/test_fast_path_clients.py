@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.interop.java_client import JavaClients, message
 from tests.interop.test_broker_cpp_client import home
 from tests.interop.test_broker_go_client import peer
 from tests.interop.test_grpc_clients import ON_DEMAND, node_program
+from tests.parts import needed
 from tests.waiting import PATIENCE_S, until
 
 __all__ = ["home", "peer"]
@@ -95,9 +95,7 @@ def test_node(broker: MqlakeBroker) -> None:
 @pytest.fixture(scope="module")
 def rust() -> Path:
     """Its program. Its 300 crates take minutes of CPU, so what it writes is also in test_fast_send.py."""
-    cargo = shutil.which("cargo")
-    assert cargo is not None, "cargo is needed for the Rust client: https://rustup.rs"
-    subprocess.run([cargo, "build", "--quiet", "--locked", "--release"], cwd=RUST, check=True)
+    subprocess.run([needed("cargo"), "build", "--quiet", "--locked", "--release"], cwd=RUST, check=True)
     return RUST / "target" / "release" / "remoting-rust-peer"
 
 

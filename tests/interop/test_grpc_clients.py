@@ -30,6 +30,7 @@ from tests.auth.people import entry
 from tests.interop.brokers import FOR_TESTS, MqlakeBroker, Server
 from tests.interop.grpc_scenarios import PROGRAM_S, PROGRAMS, SETTINGS, check, outcome, prepare
 from tests.interop.java_proxy import ClusterProxy, JavaProxy
+from tests.parts import needed
 
 Program = Callable[[], list[str | Path]]
 
@@ -84,12 +85,6 @@ def _run(command: list[str | Path], cwd: Path, what: str) -> None:
     assert done.returncode == 0, f"{what}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
 
 
-def _needed(command: str, install: str) -> str:
-    path = shutil.which(command)
-    assert path is not None, f"{command} is needed for its client: {install}"
-    return path
-
-
 def python_client() -> list[str | Path]:
     """In an environment of its own: its package is named as that of the C++ client."""
     place = PROGRAMS / "python"
@@ -105,7 +100,7 @@ def python_client() -> list[str | Path]:
 
 def java_client() -> list[str | Path]:
     place = PROGRAMS / "java"
-    maven = _needed("mvn", "apt-get install maven")
+    maven = needed("maven")
     source = place / "src" / "main" / "java" / "Peer.java"
     jar = place / "target" / "client.jar"
     compiled = place / "target" / "classes" / "Peer.class"
@@ -125,15 +120,15 @@ def node_program(place: Path) -> list[str | Path]:
     target.mkdir(exist_ok=True)
     if not (target / "node_modules").exists():
         shutil.copy(place / "package.json", target)
-        npm = _needed("npm", "apt-get install npm")
+        npm = needed("npm")
         _run([npm, "install", "--no-audit", "--no-fund"], target, "the Node.js client cannot be installed")
     shutil.copy(place / "peer.js", target)
-    return [_needed("node", "apt-get install nodejs"), target / "peer.js"]
+    return [needed("node"), target / "peer.js"]
 
 
 def go_client() -> list[str | Path]:
     place = PROGRAMS / "go"
-    go = _needed("go", "apt-get install golang-go")
+    go = needed("go")
     program = place / "target" / "peer"
     _run([go, "build", "-buildvcs=false", "-o", program, "."], place, "the Go client does not build")
     return [program]
@@ -141,7 +136,7 @@ def go_client() -> list[str | Path]:
 
 def rust_client() -> list[str | Path]:
     place = PROGRAMS / "rust"
-    cargo = _needed("cargo", "https://rustup.rs, or apt-get install cargo")
+    cargo = needed("cargo")
     _run([cargo, "build", "--quiet", "--locked"], place, "the Rust client does not build")
     return [place / "target" / "debug" / "peer"]
 

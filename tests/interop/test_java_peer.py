@@ -26,6 +26,7 @@ from tests.interop.java_peer import (
     seeded_body,
     warm_up,
 )
+from tests.parts import PartMissingError
 
 BROKER = "org.apache.rocketmq.broker.BrokerStartup"
 EVERY_FIELD = {
@@ -210,7 +211,7 @@ def test_a_jvm_takes_its_classes_from_the_archive() -> None:
 def test_missing_tools_name_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java_peer, "TARGET", tmp_path / "target")
-    with pytest.raises(JavaPeerError, match="apt-get install openjdk-17-jdk-headless"):
+    with pytest.raises(PartMissingError, match="apt-get install openjdk-17-jdk-headless"):
         java_peer.build()
 
 

@@ -18,8 +18,8 @@ import pytest
 from tools.spark_versions import cleaned, environment
 
 from mqlake.lake.tables.config import DEFAULT_COLUMNS
-from tests.interop.java_peer import _need
 from tests.lake.tables.lakes import expected, open_topic, put
+from tests.parts import needed
 
 ICEBERG = (
     "4.1.4",
@@ -64,7 +64,7 @@ def class_path(directory: Path, coordinates: tuple[str, ...]) -> str:
         "<project><modelVersion>4.0.0</modelVersion><groupId>t</groupId><artifactId>t</artifactId>"
         f"<version>1</version><dependencies>{wanted}</dependencies></project>"
     )
-    command = [_need("mvn", "maven"), "-q", "-B", CLASS_PATH, f"-Dmdep.outputFile={directory / 'jars'}"]
+    command = [needed("maven"), "-q", "-B", CLASS_PATH, f"-Dmdep.outputFile={directory / 'jars'}"]
     subprocess.run(command, cwd=directory, check=True)
     return (directory / "jars").read_text().strip().replace(os.pathsep, ",")
 

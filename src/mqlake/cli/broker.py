@@ -12,6 +12,7 @@ import click
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
+from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
 from mqlake.cli.options import loops_option
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
@@ -146,6 +147,7 @@ async def _run(
             click.echo(f"broker {config.broker_name} listens on {listens}")
             if known_to:
                 click.echo(f"registered as {controller.broker_addr} with {', '.join(known_to)}")
+            click.echo(acknowledgement_text(store_config))
         if not known_to:
             note("this broker registers with no name server; set namesrvAddr, or use -n")
         if controller.metrics is not None:

@@ -24,6 +24,7 @@ from mqlake.auth.first_users import FIRST_USER, FirstUsers
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
+from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
 from mqlake.cli.options import loops_option, port_to_choose, require_directory
 from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text
@@ -318,6 +319,7 @@ async def _serve(
     first: FirstUsers | None,
     as_json: bool,
 ) -> None:
+    from mqlake.broker.config import read_settings
     from mqlake.namesrv.config import NamesrvConfig
     from mqlake.namesrv.server import NamesrvController
 
@@ -362,7 +364,8 @@ async def _serve(
             console_url = await _start_console(namesrv_addr, host, console, config, running)
         settle()
         if not stop.is_set():
-            _say_where(namesrv_addr, addresses, grpc_addr, console_url, directory, first, as_json)
+            kept = acknowledgement_text(read_settings(of_brokers[0]).store_config)
+            _say_where(namesrv_addr, addresses, grpc_addr, console_url, directory, kept, first, as_json)
         await stop.wait()
 
 
@@ -462,6 +465,7 @@ def _say_where(
     grpc_addr: str,
     console_url: str,
     directory: str,
+    kept: str,
     first: FirstUsers | None,
     as_json: bool,
 ) -> None:
@@ -479,6 +483,7 @@ def _say_where(
         if console_url:
             click.echo(f"console      {console_url}")
         click.echo(f"data         {directory}")
+        click.echo(f"durability   {kept}")
         if secret is not None:
             click.echo(f"user         {FIRST_USER}")
             click.echo(f"secret       {secret}     (shown only now)")
