@@ -35,6 +35,7 @@ import numpy as np
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record
+from mqlake.formats.names import offset_to_file_name
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import CommitLogDispatcher, columns_of
@@ -45,12 +46,15 @@ from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
 from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader
+from mqlake.store.log.misnamed import own_offset, record_of_another_file
 from mqlake.store.queues.bridge_gaps import bridge_gaps
-from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
-from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, write_ends
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, PreparedUnits
+from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, topics_of_config, write_ends
 
 logger = logging.getLogger(__name__)
 
+HINT_MISNAMED = "`mqlake store repair` gives each file the name that its records say"
+HINT_WRONG_FIELD = "`mqlake store repair` corrects the record"
 NAMED = 10
 """Queues that a warning names."""
 
@@ -147,6 +151,32 @@ class _Seen:
     """End of the newest record in any queue when the store was opened, -1: there was none."""
 
 
+class _Places:
+    """Follows the queue offsets of a log's records, to notice one that stands in no row with the others of its queue.
+    `reached`: the queues knew of the messages up to this physical offset."""
+
+    def __init__(self, queues: ConsumeQueueStore, reached: int) -> None:
+        self.reached = reached
+        self._queues = queues
+        self._next: dict[tuple[bytes, int], int] = {}
+
+    def are_doubtful(self, units: PreparedUnits) -> bool:
+        """True if records of a chunk jump, or are of a queue that is not there."""
+        doubtful = False
+        for topic_id, queue_id, start, end, first_queue_offset, is_plain, _ in units.runs:
+            topic = units.topics[topic_id]
+            expected = self._next.get((topic, queue_id))
+            if expected is None:
+                doubtful |= self._queues.get(topic.decode("utf-8", "replace"), queue_id) is None
+            elif is_plain:
+                doubtful |= first_queue_offset != expected
+            if is_plain:
+                self._next[topic, queue_id] = first_queue_offset + end - start
+            else:
+                self._next.pop((topic, queue_id), None)
+        return doubtful
+
+
 class Recovery:
     """One recovery of one store. `run()` leaves the positions of log, queues and index at the log's end."""
 
@@ -223,12 +253,16 @@ class Recovery:
         ends = DoubtfulEnds(self._consume_queues, self._files, self._delay_levels, start.file_from_offset)
         if ends.again_from is not None:
             start = self._earlier(start, ends.again_from)
+        self._refuse_misnamed(start)
+        self._places = _Places(self._consume_queues, dispatched_to)
         self._check_format()
         end, last_timestamp, torn_size = self._scan(start)
         reached = ends.reached_at(end, self._consume_queues) if self._report.clean_exit else dispatched_to
         found = self._look_after(end, last_timestamp, torn_size, reached)
         only_zeros_follow = found is None
         found = found or LogEnd(end, last_timestamp)
+        if not only_zeros_follow:
+            self._refuse_records_of_other_files(found.end)
         return _Seen(start.file_from_offset, end, found, only_zeros_follow, ends, dispatched_to)
 
     def _begin_to_write(self) -> None:
@@ -333,6 +367,32 @@ class Recovery:
         scan = self._one_record(mapped_file)
         return int(scan.store_timestamp[0]) if len(scan.position) else 0
 
+    def _refuse_misnamed(self, start: MappedFile) -> None:
+        """Raises StoreCorruptError when a file from `start` on begins with a record of another file: what it holds
+        would be cut off as bytes of no record."""
+        for mapped_file in self._files.files_from(start.file_from_offset):
+            owner = own_offset(mapped_file.array, mapped_file.file_from_offset, mapped_file.file_size)
+            if owner is not None:
+                self._misnamed(mapped_file, 0, owner)
+
+    def _refuse_records_of_other_files(self, end: int) -> None:
+        """The same for any whole record in what is to be cut off at `end`."""
+        for mapped_file, position, last in self._reader.leftovers(end):
+            base, size = mapped_file.file_from_offset, mapped_file.file_size
+            # a record may end with zeros
+            found = record_of_another_file(mapped_file.array, position, min(size, last + 1), base, size)
+            if found is not None:
+                self._misnamed(mapped_file, *found)
+
+    def _misnamed(self, mapped_file: MappedFile, position: int, owner: int) -> None:
+        name = offset_to_file_name(owner)
+        raise StoreCorruptError(
+            mapped_file.path,
+            position,
+            f"the whole record here belongs to the file {name}: files of the log were renamed or copied",
+            hint=HINT_MISNAMED,
+        )
+
     def _check_format(self) -> None:
         first = self._files.mapped_files[0]
         scan = self._one_record(first)
@@ -390,6 +450,7 @@ class Recovery:
             report.records_scanned += chunk.count
             if chunk.count:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
+                self._refuse_misplaced(chunk, prepared)
                 self._keep(chunk, prepared)
             end = chunk.end
             self._tell(end - report.scanned_from, 2 * total)
@@ -398,6 +459,40 @@ class Recovery:
         if not torn_size and chunk is not None and chunk.scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
             report.torn_reason = chunk.scan.stop_reason or "the record is cut short"
         return end, last_timestamp, torn_size
+
+    def _refuse_misplaced(self, chunk: LogChunk, prepared: list[Any] | None) -> None:
+        """Raises StoreCorruptError for a record that says another place than the unit which leads to it: dispatch
+        would put it into a queue that is not its own, or invent one."""
+        if chunk.start >= self._places.reached:
+            return
+        columns = columns_of(chunk, self._delay_levels)
+        units = self._consume_queues.prepare(chunk.scan, columns) if prepared is None else prepared[0]
+        if not self._places.are_doubtful(units):
+            return
+        from mqlake.store.check.witnesses import Witnesses
+
+        scan = chunk.scan
+        for found in Witnesses(self._consume_queues).all_misplaced(chunk.array, scan, columns):
+            topic = scan.topics[scan.topic_id[found.row]].decode("utf-8", "replace")
+            queue_id, offset = int(scan.queue_id[found.row]), int(scan.queue_offset[found.row])
+            error = StoreCorruptError(
+                chunk.path,
+                int(scan.physical_offset[found.row]) - chunk.mapped_file.file_from_offset,
+                f"{found.field} of the record is wrong: it says {topic}/{queue_id}, queue offset {offset}, but "
+                + ", ".join(found.witnesses),
+                hint=HINT_WRONG_FIELD,
+            )
+            if self._exit.keeps_queues_behind or not self._is_queue(topic, queue_id):
+                raise error
+            # a power cut may have brought back a unit of messages that were lost before
+            logger.warning("recovery: %s", error)
+
+    def _is_queue(self, topic: str, queue_id: int) -> bool:
+        """True if the queue is there, and the table of topics has it, unless that is missing."""
+        topics = topics_of_config(self._config)
+        return self._consume_queues.get(topic, queue_id) is not None and (
+            topics is None or queue_id < topics.get(topic, 0)
+        )
 
     def _look_at(self, chunk: LogChunk) -> tuple[list[Any] | None, list[int]]:
         """The chunk for the dispatchers, as long as that is kept, and its torn records."""

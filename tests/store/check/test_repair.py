@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.base.findings import Severity
 from mqlake.errors import NotAStoreError, StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.record import encode_record
 from mqlake.message import crc32, host_bytes
@@ -303,3 +304,18 @@ def test_a_file_name_that_fits_no_file(store: Path) -> None:
     shutil.copy(log_file(store), store / "commitlog" / f"{16384 * 9 + 1:020}")
     with pytest.raises(StoreCorruptError, match="name"):
         repair_store(store)
+
+
+@pytest.mark.parametrize("byte", range(6))
+def test_a_topic_that_is_no_text_any_more(store: Path, byte: int) -> None:
+    """Its first bit makes a byte of a topic invalid UTF-8: found by file and offset, and put right."""
+    path, position, size = record_at(store, 30)
+    data = path.read_bytes()
+    topic = data.index(b"Orders", position, position + size)
+    flip(path, topic + byte, 7)
+    report = verify_store(store)
+    (wrong,) = report.wrong_fields
+    assert (wrong.path, wrong.position, wrong.offset) == (str(path), position, topic - position)
+    assert (str(path), position) in {(f.path, f.offset) for f in report.of(Severity.DAMAGE)}
+    assert repaired(store).plan.actions[0].kind is ActionKind.SET_FIELD
+    assert path.read_bytes() == data

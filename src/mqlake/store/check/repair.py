@@ -41,7 +41,6 @@ from mqlake.formats.record import (
     decode_record,
     store_timestamp,
 )
-from mqlake.store.check.misnamed import RENAMED, misnamed_files
 from mqlake.store.check.rebuild import RebuildReport, rebuild_locked
 from mqlake.store.check.verify import VerifyReport, store_config, verify_store
 from mqlake.store.check.verify_queues import LostMessage
@@ -51,6 +50,7 @@ from mqlake.store.dropped import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.files.store_lock import StoreLock, lock_holder
 from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, fence_off
 from mqlake.store.log.log_reader import Hole, HoleKind, open_log, refuse_foreign
+from mqlake.store.log.misnamed import RENAMED, misnamed_files
 
 COPY_CHUNK = 1 << 20
 MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))

@@ -25,7 +25,6 @@ from mqlake.errors import StoreError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from mqlake.formats.columns import dispatch_columns
 from mqlake.message import parse_delay_levels
-from mqlake.store.check.misnamed import misnamed_files
 from mqlake.store.check.verify_index import IndexVerifier
 from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, is_known
 from mqlake.store.check.witnesses import WrongField
@@ -38,6 +37,7 @@ from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log
+from mqlake.store.log.misnamed import copied_files, misnamed_files
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import NotDeleted
 from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
@@ -147,6 +147,9 @@ def _verify(
     report.min_offset, report.files = log.min_offset, len(log.mapped_files)
     for path, right in misnamed_files(config.commit_log_dir, config.mapped_file_size_commit_log).items():
         text = f"its records are those of {os.path.basename(right)}: `mqlake store repair` gives it that name back"
+        findings.damage("file name", path, 0, text)
+    for path, right in copied_files(config.commit_log_dir, config.mapped_file_size_commit_log).items():
+        text = f"its records are those of {os.path.basename(right)}, which has them itself: a copy lies in its place"
         findings.damage("file name", path, 0, text)
     queues = load_queues(config, findings)
     index = load_index(config, findings)

@@ -206,7 +206,9 @@ class Witnesses:
         if self._index is None or key is None:
             return None
         time = int(scan.store_timestamp[row])
-        found = self._index.query_offset(topic.decode(), key, NEIGHBOURS, time - SECOND_MS, time + SECOND_MS)
+        found = self._index.query_offset(
+            topic.decode("utf-8", "replace"), key, NEIGHBOURS, time - SECOND_MS, time + SECOND_MS
+        )
         return int(scan.physical_offset[row]) in found
 
     # ------------------------------------------------------------------ transactions

@@ -60,6 +60,11 @@ class LastExit:
     queued_only_flushed: bool = False
     """It gave the consume queues only what had been flushed."""
 
+    @property
+    def keeps_queues_behind(self) -> bool:
+        """Nothing that can have happened leaves the consume queues ahead of the log: they prove what it held."""
+        return self.clean or self.machine_stayed_up or self.queued_only_flushed
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fence:

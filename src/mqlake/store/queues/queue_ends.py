@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 Place = tuple[str, int]
 
+QUEUES_MAX = 1 << 31
+"""Of a topic whose entry does not say how many it has."""
 DROPPED_MAX = 64
 """Units at the end of one queue that are looked at; with more of them it is the log that ends early."""
 
@@ -61,13 +63,19 @@ def write_ends(config: MessageStoreConfig, queues: ConsumeQueueStore) -> None:
     write_durably(config.queue_ends_path, json.dumps({"queues": table}).encode())
 
 
-def topics_of_config(config: MessageStoreConfig) -> set[str] | None:
-    """The topics of config/topics.json; None when there is no such file, or none that can be read."""
+def topics_of_config(config: MessageStoreConfig) -> dict[str, int] | None:
+    """The topics of config/topics.json and how many queues each has; None when there is no such file, or none that
+    can be read."""
     path = os.path.join(config.config_dir, "topics.json")
     try:
         found = ConfigFile(path).load()
-        return None if found is None else set(found["topicConfigTable"])
-    except (OSError, StoreCorruptError, KeyError, TypeError):
+        if found is None:
+            return None
+        return {
+            topic: max(int(its.get(nums, QUEUES_MAX)) for nums in ("readQueueNums", "writeQueueNums"))
+            for topic, its in found["topicConfigTable"].items()
+        }
+    except (OSError, StoreCorruptError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
