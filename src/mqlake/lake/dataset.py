@@ -226,6 +226,7 @@ def scan(
     verify: str = "crc",
     mode: str = "failFast",
     unpack: bool = True,
+    skipping: bool | str = True,
     storage_options: Mapping[str, Any] | None = None,
     bodies: BodyFormat | Mapping[str, Any] | None = None,
     archive: str | None = None,
@@ -244,7 +245,8 @@ def scan(
     or offsets of queues. `unpack`: messages as consumers see them, inner batches and compressed bodies taken apart, and
     nothing that no consumer may see; False shows every record. `verify`: none, crc or full. `mode` says what damage
     does: failFast raises StoreCorruptError with file and offset while rows are read, permissive gives a row with
-    `_corrupt`, dropMalformed passes over it.
+    `_corrupt`, dropMalformed passes over it. `skipping`: False reads all of the log between `start` and `end`, without
+    queues and index; "sampled" skips by store times as samples of them show, which a clock that jumped makes wrong.
 
     `bodies` makes columns of them: {"json": "id long, at timestamp_ms"}, {"json": "infer"} (from the first ones), or a
     file with a schema: {"avro": "order.avsc"}, "json_schema", "protobuf", "confluent" (BodyFormat.given). In place of
@@ -253,7 +255,7 @@ def scan(
     Raises UnknownKeyError for an unknown column, ConfigError for an invalid value, NotAStoreError and
     ForeignFormatError for a place that is no store.
     """
-    given: dict[str, object] = {"verify": verify, "mode": mode, "unpack": unpack}
+    given: dict[str, object] = {"verify": verify, "mode": mode, "unpack": unpack, "skipping": skipping}
     for name, listed in (("topics", topics), ("keys", keys), ("columns", columns)):
         if listed is not None:
             given[name] = [listed] if isinstance(listed, str) else list(listed)
@@ -302,6 +304,7 @@ def _of_brokers(place: Mapping[str, str], given: dict[str, object]) -> ReadOptio
     if not topics:
         raise ConfigError("a scan of brokers needs the names of topics")
     given.pop("verify")  # CRCs are checked always
+    given.pop("skipping")  # brokers find messages
     named = {name: text for name, text in place.items() if text}
     texts = option_texts([], {**given, **named, "subscribe": topics})
     texts.pop("path")

@@ -106,6 +106,8 @@ class LogOptions(SourceOptions):
     unpack: bool = True
     verify: str = VERIFY_CRC
     skipping: bool = True
+    sampled_times: bool = False
+    """Skips by store times as samples show, without looking at what is skipped."""
     archive: Storage | None = None
     """Where the older files of the log are (`mqlake store offload`)."""
 
@@ -114,6 +116,7 @@ class LogOptions(SourceOptions):
         """Raises UnknownKeyError for an unknown option, ConfigError for an invalid value."""
         given = named(options, known)
         found = stores(given)
+        skipping = one_of(given, "skipping", ("true", "false", "sampled"), "true")
         return cls(
             stores=found,
             archive=_archive(given, found),
@@ -123,7 +126,8 @@ class LogOptions(SourceOptions):
             end=Position.parse(given, ENDING, PositionKind.LATEST, physical=True),
             unpack=flag(given, "unpack", default=True),
             verify=one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC, VERIFY_FULL), VERIFY_CRC),
-            skipping=flag(given, "skipping", default=True),
+            skipping=skipping != "false",
+            sampled_times=skipping == "sampled",
             **common(given),
         )
 

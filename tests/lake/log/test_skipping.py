@@ -19,7 +19,7 @@ from pyspark.sql import datasource as ds
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
-from mqlake.lake.log import coverage, skipping, store_times
+from mqlake.lake.log import coverage, skipping, store_times, time_spans
 from mqlake.lake.log.plan import ReadPlan, plan
 from mqlake.lake.log.single_records import Places
 from mqlake.lake.log.storage import Storage
@@ -59,6 +59,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 0)
     monkeypatch.setattr(coverage, "BLOCK_MIN", 1024)
     monkeypatch.setattr(store_times, "GRAIN", 2048)
+    monkeypatch.setattr(time_spans, "BLOCK", 2048)
 
 
 def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:

@@ -10,7 +10,7 @@ import pytest
 from mqlake.lake.log import store_times
 from mqlake.lake.log.splits import log_files
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.store_times import Heads, ranges_by_time
+from mqlake.lake.log.store_times import Heads, ranges_by_samples
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import DefaultMessageStore, MessageStoreConfig
 from tests.spark.stores import SETTINGS, decoded
@@ -41,7 +41,7 @@ def fine(monkeypatch: pytest.MonkeyPatch) -> None:
 def found_in(root: Path, earliest: float, latest: float) -> tuple[int, int]:
     """Messages of that time, all of which lie in the ranges; and the bytes of those."""
     storage = Storage(str(root))
-    ranges = ranges_by_time(Heads(storage, log_files(storage)), earliest, latest)
+    ranges = ranges_by_samples(Heads(storage, log_files(storage)), earliest, latest)
     assert ranges == sorted(ranges)
     wanted = [m.physical_offset for m in decoded(root) if earliest <= m.store_timestamp <= latest]
     for offset in wanted:

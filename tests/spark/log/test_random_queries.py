@@ -27,7 +27,7 @@ from mqlake.errors import ConfigError, MqlakeError, OffsetOutOfRangeError, Store
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.compression import compress_body
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.log import coverage, key_index, skipping, store_times
+from mqlake.lake.log import coverage, key_index, skipping, store_times, time_spans
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
@@ -297,6 +297,7 @@ def small_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skipping, "UNIT_COST", 0)
     monkeypatch.setattr(store_times, "GRAIN", 1024)
     monkeypatch.setattr(store_times, "STRIDE", 2048)
+    monkeypatch.setattr(time_spans, "BLOCK", 1024)
     monkeypatch.setattr(coverage, "BLOCK_MIN", 512)
 
 

@@ -1,7 +1,7 @@
 """Which parts of a log a query has to read: planned by the driver from what lies beside the log, for what it costs.
 
     physical offsets            from the filter itself
-    store times                 by a search in the log: store_times
+    store times                 by the times in each block of the log: time_spans
     key                         from the index: key_index
     topic, queue, offset, tag   from the consume queues of the topics that are asked for
 
@@ -41,7 +41,8 @@ from mqlake.lake.log.queue_files import BATCH, DIRECTORIES, SIMPLE, QueueFile, R
 from mqlake.lake.log.single_records import UNKNOWN, Places, message_number
 from mqlake.lake.log.splits import VERIFY_FULL, LogFile
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.store_times import Heads, ranges_by_time
+from mqlake.lake.log.store_times import Heads
+from mqlake.lake.log.time_spans import ranges_by_time
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import Mode
 from mqlake.message import SCHEDULE_TOPIC, tags_code
@@ -135,7 +136,8 @@ def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, 
         heads = Heads(storage, files)
         of_a_scan = sum(file.limit for file in files) / split_size
         if times != Bounds() and (storage.is_local or of_a_scan >= SPLITS_A_LOOK * len(files)):
-            reading = reading.and_in(Reading(ranges_by_time(heads, times.low, times.high)))
+            sampled = wanted.options.sampled_times
+            reading = reading.and_in(Reading(ranges_by_time(heads, times.low, times.high, sampled=sampled)))
         reading = _Planner(storage, files, wanted, heads, split_size).narrowed(reading)
     as_ranges = not storage.is_local or wanted.options.verify == VERIFY_FULL
     return _in_blocks(reading, min(BLOCK, split_size) if as_ranges else None)

@@ -1,4 +1,4 @@
-"""Where in a log a time may be: a search by the store times of single records, whose clock may have been set back.
+"""Where in a log a time is likely to be: a search by the store times of single records.
 
     offset  |------------|------------|------|--|--|------|------------|      samples, closer where the time may be
     time    10:00        11:00        12:00            12:30          13:00
@@ -6,8 +6,9 @@
 Store times rise along the log, unless the clock is set back. So a region between two samples is only skipped when the
 wanted time is further away than a minute, than the region is long, and than its neighbours are; and never
 when its second sample is older than its first. A clock set back by more than the length of a region shows in its
-samples; one set back by less stays within that distance. Only a clock that was set back and forth again between two
-samples goes unnoticed.
+samples; one set back by less stays within that distance. A clock that was set back and forth again between two samples
+goes unnoticed: this is no proof. For a local log time_spans looks at what would be skipped; for a remote one, where
+that would read it all, `skipping=sampled` says that samples are enough.
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ class Heads:
         return offset, self.store_time_at(offset)
 
 
-def ranges_by_time(heads: Heads, earliest: float, latest: float) -> list[tuple[int, int]]:
-    """Ranges of physical offsets outside of which no record has a store time (ms) from `earliest` to `latest`.
+def ranges_by_samples(heads: Heads, earliest: float, latest: float) -> list[tuple[int, int]]:
+    """Ranges of physical offsets in which the records with a store time (ms) from `earliest` to `latest` are, as far as
+    samples show.
 
     Raises FileNotFoundError for a file that was deleted.
     """

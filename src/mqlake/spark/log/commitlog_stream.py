@@ -26,8 +26,9 @@ from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, log_files, open_window, walk
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.store_times import Heads, ranges_by_time
+from mqlake.lake.log.store_times import Heads
 from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, read_task, tasks_of
+from mqlake.lake.log.time_spans import ranges_by_time
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, Mode
@@ -85,7 +86,9 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
             return position.value
         if position.kind is PositionKind.TIMESTAMP:
             for storage, files in log.parts:
-                possible = ranges_by_time(Heads(storage, files), position.value, math.inf) if files else []
+                sampled = self._options.sampled_times
+                heads = Heads(storage, files)
+                possible = ranges_by_time(heads, position.value, math.inf, sampled=sampled) if files else []
                 if possible:
                     return possible[0][0]
             return log.end
