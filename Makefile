@@ -1,11 +1,17 @@
 # make demo    the main job: flights into a store, a crash, recovery, Spark over the log
-# make test    all tests (Java peers and Spark included); a part that cannot be installed has its tests skipped and named
+# make test [TESTS=DIR]   the tests (Java peers and Spark included); of a part that is missing they are skipped and named
+# make test-all   and those that are left to the night: other clients in other languages, longer variants
 # make setup   the environment of the development in .venv, from requirements.lock
+# make native  native code compiled again, in place
 # make check   formatter, linter, strict types, layers, docs, tests that mirror modules
 # make campaign [MINUTES=60] [SEED=1]   a cluster under kills, bad links, full disks and damaged files, judged
-# make mutants [MODULE=store/recovery] [N=8] [SEED=1]   what of a module the tests would not notice if it changed
+# make rocketmq-tests ROCKETMQ_SOURCE=DIR [TESTS=..] [MINUTES=60]   RocketMQ's own integration tests against mqlake
+# make mutants [MODULE=store/recovery] [N=16] [SEED=1]  what of a module the tests would not notice if it changed
+# make sanitize [BYTES=100000000] [SEED=1]   native code with ASan and UBSan under damaged bytes and its own tests
 # make bench   mqlake beside its peers, a ratio a line; AGAINST=DIR: beside another checkout, by CPU time
 # make wheel   the wheel in dist, installed for a trial and measured
+# make release [REHEARSE=1]   from a tag: sdist, a wheel for each Python there is, SBOM, checksums in dist; uploads nothing
+# make site    the documentation as a site in dist/site: search, and the API from the docstrings
 # make spark-versions   the Spark tests with the oldest and the newest PySpark
 # make lock    resolve the dependencies again
 SHELL := /bin/bash
@@ -18,7 +24,7 @@ VENV := .venv
 DEMO := .venv-demo
 # what is missing outside Python is installed where this user may; `make INSTALL=` only says what is missing
 INSTALL ?= --install
-TEST_PARTS := java javac maven go node npm chromium strace systemd
+TEST_PARTS := java javac maven node npm chromium strace systemd etcd
 BIN := $(VENV)/bin
 # most tests wait for another process, so there are more of them than processors
 WORKERS ?= 6
@@ -28,7 +34,7 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format campaign mutants bench wheel spark-versions lock clean
+.PHONY: help setup native demo test test-all check format campaign rocketmq-tests mutants sanitize bench wheel release site spark-versions lock clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -39,22 +45,29 @@ python:
 	  echo "Python 3.11 or newer is needed: apt-get install python3 (or say make PYTHON=/path/to/python3.11)"; exit 1; }
 
 .uv/bin/uv: | python
-	@$(PYTHON) tools/parts.py $(INSTALL) venv
-	@$(PYTHON) -m venv .uv || { rm -rf .uv; exit 1; }
-	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(PYTHON) tools/get_uv.py $(UV_VERSION) $@
 
 $(VENV)/.ready: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+	@$(PYTHON) tools/parts.py $(INSTALL) --optional headers compiler
 	@test -x $(BIN)/python || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
 	@echo "installing the locked environment into $(VENV)"
 	@VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
-	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps -e .
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --reinstall -e .
 	@touch $@
 
-setup: $(VENV)/.ready
+# native code is compiled again when one of its sources has changed; where nothing can be compiled, that is said
+$(VENV)/.native: $(filter-out %.so %.new %/__pycache__,$(wildcard src/mqlake/native/*)) tools/build_native.py | $(VENV)/.ready
+	@if $(BIN)/python tools/parts.py headers compiler; then $(BIN)/python tools/build_native.py && touch $@; \
+	  else test -z "$(MQLAKE_REQUIRE_PARTS)"; fi
+
+native: $(VENV)/.native
+
+setup: $(VENV)/.ready $(VENV)/.native
 	@$(BIN)/python tools/parts.py
 
 # what the demo needs and nothing else, unless the environment of the development is there
 $(DEMO)/.ready: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+	@$(PYTHON) tools/parts.py $(INSTALL) --optional headers compiler
 	@test -x $(DEMO)/bin/python || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(DEMO)
 	@echo "installing mqlake, Spark and what the demo needs into $(DEMO) (about 1 GB)"
 	@VIRTUAL_ENV=$(DEMO) $(UV) pip install --constraint requirements.lock --editable '.[demo]'
@@ -65,16 +78,19 @@ demo: | python
 	@$(MAKE) --no-print-directory $(if $(wildcard $(VENV)/.ready),$(VENV),$(DEMO))/.ready
 	$(if $(wildcard $(VENV)/.ready),$(VENV),$(DEMO))/bin/mqlake demo
 
-test: | python
+test: CHOSEN := -m "not nightly"
+test-all: TEST_PARTS += go
+test test-all: | python
 	@$(PYTHON) tools/parts.py $(INSTALL) $(if $(MQLAKE_REQUIRE_PARTS),,--optional) $(TEST_PARTS)
-	@$(MAKE) --no-print-directory $(VENV)/.ready
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(MAKE) --no-print-directory $(VENV)/.native
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(CHOSEN) $(TESTS)
 
-check: $(VENV)/.ready
+check: $(VENV)/.native
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/native_constants.py --check
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/access_table.py --check
 	$(BIN)/python tools/make_man.py --check
@@ -95,8 +111,16 @@ format: $(VENV)/.ready
 campaign: $(VENV)/.ready
 	$(BIN)/python -m tests.campaign --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
 
+rocketmq-tests: $(VENV)/.ready
+	@$(BIN)/python tools/parts.py $(INSTALL) java javac maven
+	ROCKETMQ_SOURCE="$(ROCKETMQ_SOURCE)" $(BIN)/python -m tests.rocketmq_it --minutes $(or $(MINUTES),60) \
+	  --workers $(or $(JOBS),2) $(TESTS)
+
 mutants: $(VENV)/.ready
-	$(BIN)/python tools/mutants.py $(MODULE) -n $(or $(N),8) --seed $(or $(SEED),1)
+	$(BIN)/python tools/mutants.py $(MODULE) $(addprefix -n ,$(N)) $(addprefix --seed ,$(SEED))
+
+sanitize: $(VENV)/.native
+	$(BIN)/python -m tests.fuzz.sanitize $(addprefix --bytes ,$(BYTES)) $(addprefix --seed ,$(SEED))
 
 bench: $(VENV)/.ready
 	@$(BIN)/python tools/parts.py $(if $(AGAINST),,java maven)
@@ -105,6 +129,14 @@ bench: $(VENV)/.ready
 wheel: $(VENV)/.ready
 	$(BIN)/python tools/make_man.py
 	$(BIN)/python tools/check_size.py --wheel dist
+
+release: $(VENV)/.ready
+	$(BIN)/python tools/make_man.py --check
+	$(BIN)/python tools/release.py --uv "$(UV)" $(if $(REHEARSE),--rehearse)
+
+site: $(VENV)/.ready
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs/site docs dist/site
+	@echo "dist/site/README.html"
 
 lock: | $(filter .uv/bin/uv,$(UV))
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \

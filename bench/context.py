@@ -61,6 +61,9 @@ class Scale:
     broker_log_file: int = GIB
     catch_up: int = 4 * GIB
     catch_up_rounds: int = 3
+    neighbour_s: float = 2.0
+    long_message: int = 4_000_000
+    """Bytes of the body of those that a neighbour is beside."""
     timers: int = 200_000
     grpc: int = 16_000
     popped: int = 96_000

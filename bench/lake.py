@@ -33,8 +33,8 @@ from bench.context import Context
 from bench.measure import Line
 from bench.spark import session
 from bench.workload import QUEUES, TOPIC, make_log
+from mqlake.lake.tables.append_run import Engine, LocalEngine
 from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, Topic
-from mqlake.lake.tables.step import Engine, LocalEngine
 from mqlake.lake.tables.topic import TopicTable
 from mqlake.spark.jobs.tables import SparkEngine
 

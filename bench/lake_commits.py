@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.context import Context
 from bench.measure import Line
 from bench.workload import TOPIC, make_log
+from mqlake.lake.tables.append_run import WriteTarget, next_state, write_pieces
 from mqlake.lake.tables.config import DELTA, FORMATS, ICEBERG, Lake, Topic
-from mqlake.lake.tables.step import WriteTarget, next_state, write_pieces
 from mqlake.lake.tables.topic import TopicTable
 
 FLAT = 0.5

@@ -20,8 +20,8 @@ from bench.context import MIB, Context
 from bench.measure import Line
 from bench.memory import status
 from bench.workload import BORN_HOST, STORE_HOST, TOPIC, make_log
+from mqlake.lake.tables.append_run import LocalEngine
 from mqlake.lake.tables.config import FORMATS, Lake, Topic
-from mqlake.lake.tables.step import LocalEngine
 from mqlake.lake.tables.topic import TopicTable, steps
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store

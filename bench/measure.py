@@ -97,7 +97,9 @@ class Line:
             )
         if self.latency_us:
             shown = (
-                "/".join(_short(each) for each in side) for side in (self.latency_us, self.peer_latency_us)
+                "/".join(_short(each) for each in side)
+                for side in (self.latency_us, self.peer_latency_us)
+                if side
             )
             cells.append(f"p50/p99/p999 {' | '.join(shown)} µs")
         if self.setting:

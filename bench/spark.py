@@ -24,7 +24,7 @@ from tests.interop.brokers import JavaBroker
 from tests.interop.java_client import JavaClients
 
 import mqlake.spark
-from bench.alternate import compared
+from bench.alternate import compared, spark_clock
 from bench.columns import count_columns, parse_columns
 from bench.context import MIB, Context
 from bench.measure import Line
@@ -76,6 +76,7 @@ def spark(context: Context) -> Iterator[Line]:
             grouped = spark.read.parquet(path).groupBy(*by)
             return _sums(grouped.agg(F.count("*").alias("records"), F.sum("size").alias("bytes")))
 
+        both = spark_clock(spark)
         with memory_of_workers() as memory:
             yield compared(
                 context,
@@ -86,6 +87,7 @@ def spark(context: Context) -> Iterator[Line]:
                 amount=rows,
                 unit="rows/s",
                 ratio_min=0.5,
+                clocks=(both, both),
             )
             yield compared(
                 context,
@@ -95,7 +97,9 @@ def spark(context: Context) -> Iterator[Line]:
                 peer_name="Parquet",
                 amount=rows,
                 unit="rows/s",
-                ratio_min=0.5,
+                ratio_min=1,
+                clocks=(both, both),
+                warm_up=8,
             )
             yield compared(
                 context,
@@ -105,7 +109,9 @@ def spark(context: Context) -> Iterator[Line]:
                 peer_name="Parquet",
                 amount=rows,
                 unit="rows/s",
-                ratio_min=0.5,
+                ratio_min=1,
+                clocks=(both, both),
+                warm_up=8,
             )
         yield memory.line("Spark: memory of a Python worker")
         with memory_of_workers() as memory, context.progress.step("the same rows as a new store"):

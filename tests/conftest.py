@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.store.files.mapped_file import MappedFile
-from tests import parts, spark_classes
+from tests import costs, parts, spark_classes
 from tests.waiting import PATIENCE_S
 
 sys.dont_write_bytecode = False
@@ -52,6 +52,13 @@ LEFT_MAX = 16
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _costs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """First of all, so that what other fixtures of the module start ends before it does."""
+    with costs.of(request.node.nodeid):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _mapped_files_are_closed() -> Iterator[None]:
     """A module leaves no mapped file open: thousands of tests share a process and its limit of open files."""
     before = MappedFile.TOTAL_MAPPED_FILES
@@ -76,6 +83,18 @@ def pytest_configure(config: pytest.Config) -> None:
     spark_classes.use()
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         config.stash[ARCHIVING] = spark_classes.start_archiving()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """pytest's log handlers keep their format.
+
+    pytest adds them to each logger that does not propagate, and from the first error of a query on there is one of
+    PySpark's, whose addHandler() makes any handler write JSON: `caplog.text` of all later tests would depend on it.
+    """
+    logging_plugin = session.config.pluginmanager.get_plugin("logging-plugin")
+    assert logging_plugin is not None
+    for handler in (logging_plugin.caplog_handler, logging_plugin.report_handler):
+        handler.setFormatter = lambda _: None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -108,10 +127,14 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.getreports("skipped")
     lines = parts.summary(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
-    if lines:
-        terminalreporter.section("not run, as a part is missing")
-        for line in lines:
-            terminalreporter.line(line)
+    for title, found in (
+        ("not run, as a part is missing", lines),
+        ("what the files cost, in seconds", costs.report()),
+    ):
+        if found:
+            terminalreporter.section(title)
+            for line in found:
+                terminalreporter.line(line)
 
 
 def _import_own_share(workerid: str, workercount: int, **_: object) -> None:

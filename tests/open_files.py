@@ -15,7 +15,9 @@ def nearly_none_left() -> Iterator[None]:
     taken = [os.dup(0)]
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        while len(os.listdir("/proc/self/fd")) <= taken[-1] or taken[-1] < 64:
+        # a duplicate takes the lowest that is free: none is left between those that were open
+        highest = max(64, *(int(fd) for fd in os.listdir("/proc/self/fd")))
+        while taken[-1] <= highest:
             taken.append(os.dup(0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 9, before[1]))
         yield

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
-import os
 import socket
-import tempfile
 from pathlib import Path
 
 FIRST = 10_920
@@ -27,17 +24,22 @@ def _below_the_systems() -> int:
 
 
 def _of_this_process() -> range:
-    """Ports that no other process of these tests has, of this run or of another one on the machine."""
+    """Ports that no other process of these tests has, of this run or of another one on the machine.
+
+    A share is marked by a name in the network's own space, in which its ports are: it is there as long as this process
+    is, whatever TMPDIR says and whoever clears that directory.
+    """
     share = (_below_the_systems() - FIRST) // SHARES
-    directory = Path(tempfile.gettempdir()) / f"mqlake-test-ports-{os.getuid()}"
-    directory.mkdir(exist_ok=True)
     for number in range(SHARES):
-        lock = os.open(directory / str(number), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
-            return range(FIRST + number * share, FIRST + (number + 1) * share)
-        os.close(lock)
-    raise RuntimeError(f"all {SHARES} shares of the ports are taken: see {directory}")
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(f"\0mqlake-test-ports-{number}")
+        except OSError:
+            mark.close()
+            continue
+        mark.detach()  # until this process ends
+        return range(FIRST + number * share, FIRST + (number + 1) * share)
+    raise RuntimeError(f"all {SHARES} shares of the ports are taken: see `ss -xl | grep mqlake-test-ports`")
 
 
 _mine = _of_this_process()

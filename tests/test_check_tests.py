@@ -11,12 +11,22 @@ RULES = """
 [covered_by]
 "log/kernel.py" = "log/test_scan.py"
 
+[more_tests]
+"log/scan.py" = ["log/test_scan_again.py"]
+
 [scenarios]
 "crash/" = "a process dies"
 "test_readme.py" = "README.md"
 """
 SOURCE = ("__init__.py", "__main__.py", "errors.py", "log/__init__.py", "log/scan.py", "log/kernel.py")
-TESTS = ("test_errors.py", "log/test_scan.py", "log/helper.py", "crash/deep/test_kill.py", "test_readme.py")
+TESTS = (
+    "test_errors.py",
+    "log/test_scan.py",
+    "log/test_scan_again.py",
+    "log/helper.py",
+    "crash/deep/test_kill.py",
+    "test_readme.py",
+)
 
 
 def found(
@@ -42,12 +52,20 @@ def test_a_tree_that_mirrors_the_modules(tmp_path: Path) -> None:
         ({"tests": (*TESTS, "log/test_old.py")}, "tests/log/test_old.py: there is no module log/old.py"),
         ({"tests": (*TESTS, "log/test_kernel.py")}, "log/kernel.py: has log/test_kernel.py by now"),
         (
-            {"rules": RULES.replace("log/test_scan", "log/test_gone")},
+            {"rules": RULES.replace('"log/test_scan.py"\n', '"log/test_gone.py"\n')},
             "log/kernel.py: mirror.toml names tests/log/test_gone.py, which is not there",
         ),
         (
             {"rules": RULES.replace('"log/kernel.py"', '"log/moved.py" = "test_errors.py"\n"log/kernel.py"')},
             "mirror.toml: there is no module log/moved.py",
+        ),
+        (
+            {"rules": RULES.replace("test_scan_again", "test_gone"), "tests": (*TESTS[:2], *TESTS[3:])},
+            "log/scan.py: mirror.toml names tests/log/test_gone.py, which is not there",
+        ),
+        (
+            {"rules": RULES.replace('["log/', '["log/test_scan.py", "log/')},
+            "log/scan.py: log/test_scan.py tests it in any case; take it out of mirror.toml",
         ),
         ({"rules": RULES + '"fuzz/" = "noise"'}, "mirror.toml: there is no tests/fuzz/"),
         (

@@ -23,7 +23,7 @@ def test_the_image_runs_as_the_documents_say() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.findall(r"^ok    (.*?):", done.stdout, re.MULTILINE)
-    assert passed[:4] == ["build", "start", "user", "writes to"] and passed[-1] == "after the kill"
+    assert passed[:5] == ["build", "size", "start", "user", "writes to"] and passed[-1] == "after the kill"
 
 
 def test_an_engine_that_fails_is_said_with_what_it_said(tmp_path: Path) -> None:

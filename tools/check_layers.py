@@ -4,13 +4,13 @@ room either, imports one that needs it. An import for types alone, or inside of 
     errors → base → message → formats → store → remoting → auth → namesrv | broker → client → lake → spark → cli
     console, which cli starts, shows what client and store answer.
     auth, namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only
-    migrate, spark and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels.
-    The kernels, a room of their own in compiled, import the codecs that they compile; these know them only by name
-    (compiled.load).
+    migrate, spark and cli import metaq.
+    native, compiled ahead of time, imports the constants of message, formats and remoting.
+    Codecs know it only by name (native.module).
 
 Rooms in a room have an order, too: WITHIN. A check or a reader of a store never imports its writer.
 
-Codecs and kernels do no I/O: `message`, `formats` and `compiled.kernels` may not import os, io, mmap, socket, asyncio,
+Codecs do no I/O: `message` and `formats` may not import os, io, mmap, socket, asyncio,
 pathlib or shutil.
 Exit status 1 with a line per offence.
 """
@@ -26,18 +26,16 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "mqlake"
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "compiled": {"NO_JIT"},
-    "compiled.kernels": {"compiled", "message", "formats", "remoting", "metaq"},
+    "native": {"NO_JIT", "message", "formats", "remoting"},
     "base": {"errors"},
     "message": {"errors", "base"},
-    "formats": {"compiled", "errors", "base", "message"},
-    "store": {"compiled", "compiled.kernels", "errors", "base", "message", "formats"},
-    "remoting": {"compiled", "errors", "base", "message", "formats"},
+    "formats": {"native", "errors", "base", "message"},
+    "store": {"native", "errors", "base", "message", "formats"},
+    "remoting": {"errors", "base", "message", "formats"},
     "auth": {"errors", "base", "message", "remoting"},
     "namesrv": {"errors", "base", "message", "formats", "remoting", "auth"},
     "broker": {
-        "compiled",
-        "compiled.kernels",
+        "native",
         "errors",
         "base",
         "message",
@@ -47,11 +45,10 @@ ALLOWED: dict[str, set[str]] = {
         "auth",
     },
     "client": {"errors", "base", "message", "formats", "remoting", "auth"},
-    "metaq": {"compiled", "errors", "base", "message", "formats", "remoting"},
+    "metaq": {"native", "errors", "base", "message", "formats", "remoting"},
     "migrate": {"errors", "base", "message", "formats", "store", "metaq"},
-    "lake": {"compiled", "errors", "base", "message", "formats", "store", "client"},
+    "lake": {"native", "errors", "base", "message", "formats", "store", "client"},
     "spark": {
-        "compiled",
         "errors",
         "base",
         "message",
@@ -64,6 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "console": {"errors", "base", "message", "formats", "store", "remoting", "auth", "client", "lake"},
     "cli": {
+        "native",
         "console",
         "errors",
         "base",
@@ -82,6 +80,7 @@ ALLOWED: dict[str, set[str]] = {
         "spark",
     },
     "proxy": {"errors", "base", "message", "formats", "remoting", "auth", "broker", "client"},
+    "adapters": {"errors", "base", "message", "remoting", "client"},
     "testing": {"errors", "base"},
     "__main__": {"cli"},
 }
@@ -92,24 +91,28 @@ WITHIN: dict[str, set[str]] = {
     "store.queues": {"config", "results", "files"},
     "store.ha": {"config", "results", "files"},
     "store.index": {"config", "checkpoint", "files"},
+    "store.archive": {"config", "results", "file_sizes", "files", "log", "queues", "index"},
     "store.timer": {"config", "results", "dispatch", "message_store", "store_view", "log", "queues"},
     "store.check": {
         "config",
         "results",
         "checkpoint",
-        "dropped",
+        "kept_copies",
         "file_sizes",
         "read_only",
         "store_view",
+        "lost_end",
         "files",
         "log",
         "queues",
         "index",
         "timer",
+        "archive",
     },
     "broker.state": {"config", "filter"},
     "broker.mqtrace": {"broker"},
     "broker.services": {"broker", "config", "state"},
+    "broker.failover": {"broker", "config", "services"},
     "broker.requests": {
         "broker",
         "config",
@@ -163,7 +166,7 @@ WITHIN: dict[str, set[str]] = {
     "remoting.bodies": {"codes", "headers"},
 }
 """For a room in a room, what it may import of the rest of its room; a folder that is not here may import all of it."""
-NO_IO_ROOMS = {"errors", "message", "formats", "compiled.kernels"}
+NO_IO_ROOMS = {"errors", "message", "formats"}
 IO_MODULES = {"os", "io", "mmap", "socket", "asyncio", "pathlib", "shutil", "tempfile", "subprocess"}
 
 

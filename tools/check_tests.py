@@ -4,12 +4,14 @@
     src/mqlake/cli/admin/topic.py    ─▶  tests/cli/test_admin.py          as tests/mirror.toml says
     tests/crash/test_kill.py         ─▶  a scenario                        as tests/mirror.toml says
 
-`tests/mirror.toml` names the exceptions: modules that another test file covers, and test files about no single module.
-An exception that is no longer one is an offence too. Exit status 1 with a line per offence.
+`tests/mirror.toml` names the exceptions: modules that another test file covers, and test files about no single module;
+and the modules that more files test than their own. An exception that is no longer one is an offence too. Exit status 1
+with a line per offence.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tomllib
 from pathlib import Path
@@ -25,11 +27,12 @@ def offences(source: Path, tests: Path, exceptions: Path) -> list[str]:
     covered: dict[str, str] = rules["covered_by"]
     scenarios: dict[str, str] = rules["scenarios"]
     modules = {
-        str(path.relative_to(source))
-        for path in source.rglob("*.py")
+        str(path.relative_to(source).with_suffix(".py"))
+        for path in (*source.rglob("*.py"), *source.rglob("*.pyx"))
         if path.name not in ("__init__.py", "__main__.py")
     }
     files = {str(path.relative_to(tests)) for path in tests.rglob("test_*.py")}
+    more: dict[str, list[str]] = rules.get("more_tests", {})
     found = []
     for module in sorted(modules):
         own = str(Path(module).with_name(f"test_{Path(module).name}"))
@@ -43,12 +46,27 @@ def offences(source: Path, tests: Path, exceptions: Path) -> list[str]:
     found += [
         f"{exceptions.name}: there is no module {module}" for module in sorted(covered.keys() - modules)
     ]
+    for module, names in sorted(more.items()):
+        own = covered.get(module, str(Path(module).with_name(f"test_{Path(module).name}")))
+        if module not in modules:
+            found.append(f"{exceptions.name}: there is no module {module}")
+        found += [
+            f"{module}: {exceptions.name} names tests/{name}, which is not there"
+            for name in names
+            if name not in files
+        ]
+        if own in names:
+            found.append(f"{module}: {own} tests it in any case; take it out of {exceptions.name}")
     for file in sorted(files):
         own = str(Path(file).with_name(Path(file).name.removeprefix("test_")))
         is_scenario = file in scenarios or any(f"{folder}/" in scenarios for folder in _folders(file))
         if own in modules and file in scenarios:
             found.append(f"tests/{file}: is the test of {own}; take it out of {exceptions.name}")
-        elif own not in modules and not is_scenario and file not in covered.values():
+        elif (
+            own not in modules
+            and not is_scenario
+            and file not in {*covered.values(), *itertools.chain(*more.values())}
+        ):
             found.append(
                 f"tests/{file}: there is no module {own} (or say in {exceptions.name} what it is about)"
             )

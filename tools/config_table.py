@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mqlake.auth import config as auth_config
-from mqlake.base import later_keys
+from mqlake.base import keys_since_5_4
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import INT_MAX, Setting, UnusedKey
 from mqlake.broker import config as broker_config
@@ -24,14 +24,14 @@ HEAD = """\
 <!-- Made by tools/config_table.py from broker/config.py, store/config.py, auth/config.py, namesrv/config.py and
 base/rocketmq_keys.py under src/mqlake; run that to renew it. -->
 
-Everything is configured with RocketMQ's keys, and a few of mqlake's own, which are marked. They come from a Java
+Everything is configured with RocketMQ's keys, and some of mqlake's own, which are marked. They come from a Java
 properties file (`mqlake broker -c broker.conf`) or one by one from `--set key=value`; the last of a key counts. Sizes
 in bytes may be written `64k`, `16m`, `1g`. A broker.conf is one flat file for the broker and its store, so both tables
 belong to it.
 
-Every key of RocketMQ 5.3.3 is known: those below act, others are accepted [without effect](#accepted-without-effect),
-and those that it would be dangerous to ignore are [refused](#refused). An unknown key in a file is a warning with the
-nearest known key; in `--set` it is an error.
+Every key of RocketMQ 5.3.3, 5.4 and 5.5 is known: those below act, others are accepted
+[without effect](#accepted-without-effect), and those that it would be dangerous to ignore are [refused](#refused). An
+unknown key in a file is a warning with the nearest known key; in `--set` it is an error.
 
 ## The broker
 
@@ -68,7 +68,7 @@ REFUSED = """
 ## Refused
 
 To ignore these keys would endanger data or access. So nothing starts with them, and they cannot be set at run time. The
-value that asks for nothing is accepted. `brokerRole=SYNC_MASTER` is refused for the same reason as `inSyncReplicas`.
+value that asks for nothing is accepted.
 
 | key | accepted | why, and what to do |
 |---|---|---|
@@ -77,14 +77,15 @@ value that asks for nothing is accepted. `brokerRole=SYNC_MASTER` is refused for
 WITHOUT_EFFECT = """
 ## Accepted without effect
 
-RocketMQ 5.3.3 has these keys too. They are accepted with any value and named at the start, so that a configuration made
+RocketMQ has these keys too. They are accepted with any value and named at the start, so that a configuration made
 for the Java broker need not be edited. `getBrokerConfig` lists them with Java's defaults.
 """
 
 
 def row(setting: Setting) -> str:
     meaning = setting.doc + allowed(setting) + (" *Fixed.*" if setting.fixed else "")
-    meaning += " *Not RocketMQ's.*" if setting.own else ""
+    if setting.own:
+        meaning += f" *From RocketMQ {setting.later}.*" if setting.later else " *Not RocketMQ's.*"
     default = f"`{setting.default_text}`" if setting.default_text else ""
     kind = setting.type_name.replace(" | ", ", ")
     return f"| `{setting.key}` | {kind} | {default} | {setting.unit} | {meaning} |"
@@ -108,8 +109,8 @@ TABLES = {
     "Of the broker": BROKER_KEYS,
     "Of its access control": AUTH_KEYS,
     "Of the store": STORE_KEYS,
-    "Of the broker, from 5.4 on": later_keys.BROKER_KEYS,
-    "Of the store, from 5.4 on": later_keys.STORE_KEYS,
+    "Of the broker, from 5.4 on": keys_since_5_4.BROKER_KEYS,
+    "Of the store, from 5.4 on": keys_since_5_4.STORE_KEYS,
     "Of connections": REMOTING_KEYS,
     "Of the name server": NAMESRV_KEYS,
 }

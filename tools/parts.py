@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 
 JAVA_VERSION_MIN = 17
@@ -51,7 +51,11 @@ PARTS = {
     "chromium": Part("chromium", "Chromium, for the console in the tests", ("chromium",), "chromium-browser"),
     "strace": Part("strace", "strace, for the fault-injection tests", ("strace",)),
     "systemd": Part("systemd-analyze", "systemd-analyze, for the units in deploy/", ("systemd",)),
-    "venv": Part("", "Python's venv module, for an environment", ("python3-venv",)),
+    "etcd": Part("etcd", "etcd 3, for failover in the tests", ("etcd-server",)),
+    "compiler": Part("gcc", "a C compiler, for native code", ("gcc",), "clang"),
+    "headers": Part(
+        "", "Python's headers, for native code (plain Python is many times slower)", ("python3-dev",)
+    ),
 }
 """By the name that the Makefile and the tests use."""
 
@@ -85,8 +89,8 @@ def find(name: str) -> str | None:
 def problem(name: str) -> str | None:
     """What is wrong with a part, and the command that mends it; None when it is there."""
     part = PARTS[name]
-    if name == "venv":
-        found = importlib.util.find_spec("ensurepip") and importlib.util.find_spec("venv")
+    if name == "headers":
+        found = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
         return None if found else f"missing: {part.what}; install it with: {part.install}"
     path = find(name)
     if path is None:
@@ -125,7 +129,6 @@ def install(names: list[str]) -> None:
     if not _run([*command, "install", "-y", "--no-install-recommends", *packages], environment):
         for package in packages:  # one that cannot be had keeps none of the others away
             _run([*command, "install", "-y", "--no-install-recommends", package], environment)
-    importlib.invalidate_caches()
 
 
 def _run(command: list[str], environment: dict[str, str]) -> bool:

@@ -99,7 +99,7 @@ def main() -> int:
         "--dir", type=Path, help="where environments are made; default: the temporary directory"
     )
     given = parser.parse_args()
-    wheel = given.wheel or max((ROOT / "dist").glob("*.whl"), key=os.path.getmtime, default=None)
+    wheel = given.wheel or max((ROOT / "dist").glob("mqlake-*.whl"), key=os.path.getmtime, default=None)
     if wheel is None:
         parser.error("there is no wheel in dist: make wheel")
     pairs = [pair.split(":") for pair in given.only or [f"{a}:{b}" for a in PYTHONS for b in PYSPARKS]]
@@ -142,7 +142,7 @@ def tried(uv: str, wheel: Path, python: str, pyspark: str, place: Path | None) -
         wanted = [f"mqlake[{extras}] @ {wheel.as_uri()}", exact, "pandas>=2.2.3,<3"]
         for command in (
             [uv, "venv", "-q", "--no-project", "--offline", "--python", python, str(venv)],
-            [uv, "pip", "install", "-q", *wanted],
+            [uv, "pip", "install", "-q", "--find-links", str(wheel.parent), *wanted],
         ):
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:

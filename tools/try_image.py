@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 USER = 10001
+MB_MAX = 200
 LIMIT_S = 120.0
 
 
@@ -47,10 +48,15 @@ class Trial:
         self.run("build", "-f", str(ROOT / "deploy" / "Dockerfile"), "-t", self.image, str(ROOT))
         return self.image
 
+    def size(self) -> str:
+        found = int(self.run("image", "inspect", "--format", "{{.Size}}", self.image)) / 1e6
+        assert found <= MB_MAX, f"{found:.0f} MB, more than {MB_MAX}"
+        return f"{found:.0f} MB"
+
     def start(self) -> str:
         ports = (self.namesrv, self.broker, self.metrics)
         published = [part for port in ports for part in ("-p", f"127.0.0.1:{port}:{port}")]
-        volumes = ["-v", f"{self.name}-data:/data", "-v", f"{self.name}-code:/code"]
+        volumes = ["-v", f"{self.name}-data:/data"]
         serve = [
             "serve",
             "--host",
@@ -89,11 +95,11 @@ class Trial:
         return f"uid {USER}, no capability"
 
     def writes(self) -> str:
-        """To its volumes and /tmp alone."""
+        """To its volume and /tmp alone."""
         found = self.inside(
-            "for d in / /opt/mqlake /etc /data /code /tmp; do touch $d/trial 2>/dev/null && echo $d; done"
+            "for d in / /opt/mqlake /etc /data /tmp; do touch $d/trial 2>/dev/null && echo $d; done"
         )
-        assert found.split() == ["/data", "/code", "/tmp"], found
+        assert found.split() == ["/data", "/tmp"], found
         return " ".join(found.split())
 
     def health(self) -> str:
@@ -127,9 +133,8 @@ class Trial:
 
     def remove(self) -> None:
         subprocess.run([self.engine, "rm", "-f", self.name], capture_output=True, check=False)
-        for volume in ("data", "code"):
-            command = [self.engine, "volume", "rm", "-f", f"{self.name}-{volume}"]
-            subprocess.run(command, capture_output=True, check=False)
+        command = [self.engine, "volume", "rm", "-f", f"{self.name}-data"]
+        subprocess.run(command, capture_output=True, check=False)
 
 
 def output(*command: str, stdin: str = "") -> str:
@@ -156,7 +161,7 @@ def main() -> None:
     given = parser.parse_args()
     trial = Trial(given.engine, given.image)
     steps: list[tuple[str, Callable[[], str]]] = [] if given.no_build else [("build", trial.build)]
-    steps += [("start", trial.start), ("user", trial.user), ("writes to", trial.writes)]
+    steps += [("size", trial.size), ("start", trial.start), ("user", trial.user), ("writes to", trial.writes)]
     steps += [
         ("health check", trial.health),
         ("send from outside", trial.send),

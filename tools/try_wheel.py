@@ -2,8 +2,9 @@
 
     python3.12 tools/try_wheel.py dist/mqlake-1.0-py3-none-any.whl [--extras console,auth,grpc] [--constraint FILE]
 
-It needs nothing but the interpreter that it is run with, which is the one that gets the environment, so it also runs
-in a container or a chroot. Each step is a line; the first that fails ends it with what the program said.
+The wheel of mqlake-client is taken from beside it. It needs nothing but the interpreter that it is run with, which is
+the one that gets the environment, so it also runs in a container or a chroot. Each step is a line; the first that fails
+ends it with what the program said.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Trial:
         else:
             venv.create(self.prefix, with_pip=True)
             pip = ["python", "-m", "pip", "install", "--quiet"]
-        self.run(*pip, *constraint, *wanted)
+        self.run(*pip, "--find-links", str(self.wheel.parent), *constraint, *wanted)
         return self.run("mqlake", "--version").strip()
 
     def help(self) -> str:

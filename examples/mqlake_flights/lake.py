@@ -7,9 +7,9 @@ DuckDB └──────────── one answer, equal to what the fil
 from __future__ import annotations
 
 from mqlake.lake.bodies.body_format import BodyFormat
+from mqlake.lake.tables.append_run import LocalEngine
 from mqlake.lake.tables.config import Lake, LakeFile, Topic, table_name
 from mqlake.lake.tables.query import query
-from mqlake.lake.tables.step import LocalEngine
 from mqlake.lake.tables.topic import RunOptions, TopicTable, one_step
 from mqlake_flights.questions import BODY_SCHEMA
 

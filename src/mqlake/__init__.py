@@ -5,4 +5,4 @@ import os
 __version__ = "0.1.0"
 
 NO_JIT = os.environ.get("MQLAKE_NO_JIT", "0") not in ("", "0")
-"""MQLAKE_NO_JIT=1: the formats are read and written by plain Python, numba is not imported."""
+"""MQLAKE_NO_JIT=1: plain Python does all work, native code is not imported."""

@@ -2,15 +2,18 @@
 
     MqlakeError
     ├── ConfigError                 a setting has a value that cannot be used
+    │   ├── NotThereError           a file, a directory or a topic that was named is not there
     │   └── UnknownKeyError         a setting nobody knows; names the nearest known one
+    │       └── NotFoundError       the same of a topic, a group, ...: what was asked for is not there
     ├── StoreError                  a store directory cannot be used as asked
-    │   ├── NotAStoreError          the directory is not a RocketMQ store
+    │   ├── NotAStoreError          the directory is not a RocketMQ store, or is not there
     │   ├── StoreLockedError        another process holds the store's lock
     │   ├── WrongFileSizeError      a file's length is not the configured one
     │   ├── ForeignFormatError      the files are of a format (or a newer version) not handled here
     │   ├── StoreClosedError        the store was shut down
     │   ├── StoreFencedError        an I/O error stopped all writing; reopen after the cause is mended
     │   ├── OffsetOutOfRangeError   an offset before the first or after the last message
+    │   ├── ArchiveUnavailableError the place of an archive does not answer; try again
     │   └── StoreCorruptError       damage, named by file and offset
     ├── MessageError                a message cannot be stored as it is
     │   ├── IllegalTopicError
@@ -27,13 +30,18 @@
     │   ├── ProtocolError           the peer sent bytes that are no frame; its connection is closed
     │   ├── HeaderError             a field of a command's header is missing or of the wrong type
     │   ├── RemotingConnectError    no connection, or it was lost before the answer
+    │   │   └── CertificateError    somebody answers, with a certificate that cannot be accepted; says what to do
     │   ├── RemotingTimeoutError    no answer in time
     │   ├── RemotingTooMuchError    more requests in flight than allowed
     │   └── ResponseError           the answer is a response code other than SUCCESS
+    ├── FailoverError               the failover service, or what stands in it, cannot be used
+    │   └── FailoverUnavailableError    it did not answer: a write may have been done, or be done later
     ├── FilterExpressionError       a subscription's filter cannot be understood; says where
+    ├── MappingError                a mapping of a static topic that brokers cannot serve; says which part
     ├── ClientError                 a client cannot do what it was asked
     │   ├── ClientClosedError       it was not started, or is closed
     │   ├── NoNameServerError       none of the name servers answers; says each and why
+    │   ├── NoMasterError           no broker that takes messages is registered (yet); try again
     │   ├── TopicNotFoundError      no name server knows the topic, or nobody lets it be written or read
     │   ├── BrokerNotFoundError     no name server knows an address of the broker
     │   ├── SendError               a message was not stored; says what was tried
@@ -89,12 +97,27 @@ class UnknownKeyError(ConfigError):
         super().__init__(f"unknown {what} {key!r}{did_you_mean(self.nearest)}")
 
 
+class NotThereError(ConfigError):
+    """A file, a directory or a topic is not there, though it might be: that is no mistake in a command line."""
+
+    exit_code = 1
+
+
+class NotFoundError(UnknownKeyError):
+    """What was asked for by its name is not there: the same, with the nearest name that is."""
+
+    exit_code = 1
+
+    def __init__(self, key: str, known: Iterable[str], *, what: str) -> None:
+        super().__init__(key, known, what=what)
+
+
 class StoreError(MqlakeError):
     pass
 
 
 class NotAStoreError(StoreError):
-    exit_code = 2
+    pass
 
 
 class StoreLockedError(StoreError):
@@ -130,6 +153,10 @@ class StoreFencedError(StoreError):
 
 class OffsetOutOfRangeError(StoreError):
     pass
+
+
+class ArchiveUnavailableError(StoreError):
+    """The bucket (or directory) of an archive does not answer, or not as it should: it may be asked again."""
 
 
 class StoreCorruptError(StoreError):
@@ -233,6 +260,10 @@ class RemotingConnectError(RemotingError):
         super().__init__(f"{address}: {reason}")
 
 
+class CertificateError(RemotingConnectError):
+    pass
+
+
 class RemotingTimeoutError(RemotingError):
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address, self.timeout_s = address, timeout_s
@@ -263,6 +294,10 @@ SIGN_HINT = (
 )
 
 
+class MappingError(MqlakeError):
+    pass
+
+
 class ClientError(MqlakeError):
     pass
 
@@ -278,6 +313,16 @@ class NoNameServerError(ClientError):
         self.tried = list(tried)
         reasons = "; ".join(reason for _, reason in self.tried)
         super().__init__(f"no name server answers: {reasons or 'none is configured'}")
+
+
+class NoMasterError(ClientError):
+    """Name servers answer, and know no broker that takes messages: it is away, or has not registered again yet."""
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        super().__init__(
+            f"no master is registered at {';'.join(addresses)}; "
+            "see that a broker runs and names this server in namesrvAddr"
+        )
 
 
 class TopicNotFoundError(ClientError):
@@ -311,6 +356,14 @@ class NoReplyError(ClientError):
     def __init__(self, topic: str, timeout_s: float) -> None:
         self.topic, self.timeout_s = topic, timeout_s
         super().__init__(f"topic {topic}: the request was stored, but nobody replied within {timeout_s:g} s")
+
+
+class FailoverError(MqlakeError):
+    """The failover service, or what stands in it, cannot be used."""
+
+
+class FailoverUnavailableError(FailoverError):
+    """The failover service did not answer: a write may have been done, or may still be."""
 
 
 class FilterExpressionError(MqlakeError):

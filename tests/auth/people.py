@@ -34,6 +34,17 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return run
 
 
+def almost(secret: str) -> list[str]:
+    """Every beginning of a text, every longer text, and every one with another character in one place: a comparison
+    that stops too early takes some of them."""
+    others = ["B" if character != "B" else "C" for character in secret]
+    return [
+        *(secret[:end] for end in range(len(secret))),
+        *(secret + more for more in ("A", "=", "00", " ", "\0", secret)),
+        *(secret[:at] + other + secret[at + 1 :] for at, other in enumerate(others)),
+    ]
+
+
 ADMIN = User("admin", "admin-secret", UserType.SUPER)
 ALICE = User("alice", "alice-secret")
 

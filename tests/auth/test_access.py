@@ -23,7 +23,7 @@ from mqlake.auth.signature import sign
 from mqlake.auth.storage import Storage
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.remoting.command import RemotingCommand
-from tests.auth.people import entry, in_a_loop, state
+from tests.auth.people import almost, entry, in_a_loop, state
 
 ON = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
 T = need(Resource.topic("T"), Action.PUB)
@@ -219,6 +219,9 @@ def test_grpc_and_http(tmp_path: Path) -> None:
         (None, date, "authentication header is null"),
         ("Bearer x", date, "authentication header is incorrect"),
         (header, "20260101T000001Z", "check signature failed"),
+        (header[: -len(digest)] + digest[:2], date, "check signature failed"),
+        (header[:-2], date, "check signature failed"),
+        (header + "00", date, "check signature failed"),
     ):
         with pytest.raises(AccessDeniedError, match=text):
             access.authenticate_grpc(authorization, given, "10.0.0.1")
@@ -231,7 +234,16 @@ def test_grpc_and_http(tmp_path: Path) -> None:
     alice = access.authenticate_basic(basic, "10.0.0.1", "metrics")
     with pytest.raises(AccessDeniedError, match="Cluster:C"):
         access.may_administer(alice, Action.GET, "10.0.0.1", "metrics")
-    for wrong in (None, "Basic !", "Basic " + base64.b64encode(b"alice:x").decode(), "Bearer x"):
+    for wrong in (
+        None,
+        "Basic !",
+        "Basic " + base64.b64encode(b"alice:x").decode(),
+        "Bearer x",
+        *(
+            "Basic " + base64.b64encode(f"alice:{password}".encode()).decode()
+            for password in almost("alice-secret")
+        ),
+    ):
         with pytest.raises(AccessDeniedError):
             access.authenticate_basic(wrong, "10.0.0.1", "metrics")
 

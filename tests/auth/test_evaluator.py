@@ -51,6 +51,8 @@ def test_a_name_before_prefixes_the_longer_prefix_before_the_shorter_any_last() 
         for first, second, expected in (
             (entry("Topic:abc", Action.PUB), entry("Topic:ab*", Action.PUB, decision=deny), True),
             (entry("Topic:abc", Action.PUB, decision=deny), entry("Topic:ab*", Action.PUB), False),
+            (entry("Topic:abc", Action.PUB), entry("Topic:abc*", Action.PUB, decision=deny), True),
+            (entry("Topic:a*", Action.PUB), entry("Topic:*", Action.PUB, decision=deny), True),
             (entry("Topic:ab*", Action.PUB, decision=deny), entry("Topic:a*", Action.PUB), False),
             (entry("Topic:ab*", Action.PUB), entry("Topic:a*", Action.PUB, decision=deny), True),
             (entry("Topic:a*", Action.PUB, decision=deny), entry("Topic:*", Action.PUB), False),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mqlake.auth import signature
 from mqlake.remoting.command import RemotingCommand
+from tests.auth.people import almost
 
 FIELDS = st.dictionaries(st.text("abcZ", min_size=1, max_size=5), st.text(max_size=8), max_size=6)
 
@@ -53,6 +54,8 @@ def test_old_clients_add_a_field_after_they_have_signed(version: int, accepted: 
     signature.sign(signed, "ak", "sk")
     signed.ext_fields["_UNIQUE_KEY_QUERY"] = "true"
     assert signature.is_signed_with(signed, "sk") is accepted
+    # whoever signs now signs the field as well
+    assert signature.signed_content(signed.ext_fields, b"") == b"aktrueT"
 
 
 @pytest.mark.parametrize("given_signature", [None, "", "äö", "AAAA", "=" * 28])
@@ -61,6 +64,29 @@ def test_a_bad_signature_is_only_a_bad_signature(given_signature: str | None) ->
     if given_signature is not None:
         unsigned.ext_fields["Signature"] = given_signature
     assert not signature.is_signed_with(unsigned, "sk")
+
+
+def test_only_the_whole_signature_authenticates() -> None:
+    """Compared by its beginning, one right character would be enough."""
+    signed = command({"AccessKey": "ak", "topic": "T"}, b"body")
+    signature.sign(signed, "ak", "sk")
+    right = signed.ext_fields["Signature"]
+    for wrong in (*almost(right), right.lower(), right.replace("=", "%3D")):
+        signed.ext_fields["Signature"] = wrong
+        assert not signature.is_signed_with(signed, "sk"), wrong
+    signed.ext_fields["Signature"] = right
+    assert signature.is_signed_with(signed, "sk")
+
+
+def test_only_the_whole_signature_of_grpc_authenticates() -> None:
+    right = hmac.new(b"sk", b"20260101T000000Z", hashlib.sha1).digest()
+    for wrong in (
+        *(right[:end] for end in range(len(right))),
+        *(right + more for more in (b"\0", b"0", right)),
+        *(right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :] for at in range(len(right))),
+    ):
+        assert not signature.is_grpc_signature("sk", "20260101T000000Z", wrong), wrong
+    assert signature.is_grpc_signature("sk", "20260101T000000Z", right)
 
 
 def test_the_authorization_of_grpc() -> None:
@@ -74,6 +100,23 @@ def test_the_authorization_of_grpc() -> None:
         assert signature.is_grpc_signature("sk", "20260101T000000Z", parsed[1])
         assert not signature.is_grpc_signature("sk", "20260101T000001Z", parsed[1])
         assert not signature.is_grpc_signature("other", "20260101T000000Z", parsed[1])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "Credential=alice",
+        "Credential=alice, Signature=",
+        "Signature=00ff",
+        "Credential=, Signature=00ff",
+        "Credential=/region/service, Signature=00ff",
+        "Credential=alice, Signature=0",
+        "Credential=alice, Signature=xy",
+        "Credential=alice, Signature=éé",
+    ],
+)
+def test_an_authorization_without_a_name_or_a_signature_is_none(fields: str) -> None:
+    assert signature.parse_grpc_authorization(f"MQv2-HMAC-SHA1 {fields}") is None
 
 
 @given(st.text(max_size=80))

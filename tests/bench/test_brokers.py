@@ -11,6 +11,7 @@ from tests.bench import tiny
 
 
 @pytest.mark.java
+@pytest.mark.nightly
 def test_one_broker(tmp_path: Path) -> None:
     tiny.give_their_lines(tmp_path, tiny.BROKERS)
 
@@ -18,5 +19,6 @@ def test_one_broker(tmp_path: Path) -> None:
 @pytest.mark.java
 @pytest.mark.campaign
 @pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
+@pytest.mark.nightly
 def test_clusters(tmp_path: Path) -> None:
     tiny.give_their_lines(tmp_path, tiny.CLUSTERS)

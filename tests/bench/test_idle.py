@@ -22,6 +22,7 @@ NESTED = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BUSY!r
 
 
 @pytest.mark.parametrize("program", [BUSY, NESTED], ids=["a child", "a child's child"])
+@pytest.mark.nightly
 def test_a_busy_process_is_waited_for(program: str) -> None:
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -10,5 +10,6 @@ from tests.bench import tiny
 
 
 @pytest.mark.java
+@pytest.mark.nightly
 def test_metaq(tmp_path: Path) -> None:
     tiny.give_their_lines(tmp_path, tiny.METAQ)

@@ -15,5 +15,6 @@ spark = conftest.spark
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
+@pytest.mark.nightly
 def test_spark(tmp_path: Path) -> None:
     tiny.give_their_lines(tmp_path, tiny.SPARK)

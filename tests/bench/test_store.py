@@ -11,6 +11,7 @@ from tests.bench import tiny
 
 
 @pytest.mark.java
+@pytest.mark.nightly
 def test_the_store(tmp_path: Path) -> None:
     tiny.give_their_lines(tmp_path, tiny.STORE)
 

@@ -43,6 +43,8 @@ TINY = dataclasses.replace(
     sends=256,
     batch_sends=256,
     drained=256,
+    neighbour_s=0.1,
+    long_message=MIB,
     timers=256,
     broker_log_file=4 * MIB,
     catch_up=MIB,
@@ -72,7 +74,7 @@ STORE = (
 )
 BROKERS = (
     *("socket-sends", "socket-sync", "socket-pulls", "broker-sync", "broker-async", "broker-batch"),
-    *("broker-transactions", "broker-drain", "timers"),
+    *("broker-transactions", "broker-drain", "timers", "neighbours"),
 )
 METAQ = ("metaq-put", "metaq-get", "metaq-open")
 SPARK = ("spark", "spark-export", "lake-table", "lake-query", "lake-live", "spark-live")

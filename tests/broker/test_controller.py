@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import trustme
 
 from mqlake.errors import ConfigError, MqlakeError, StoreLockedError
 from mqlake.message import MessageExtBrokerInner
+from mqlake.remoting.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -174,3 +176,60 @@ def test_tls_on_the_same_port(tmp_path):
 
     path = str(tmp_path / "server.pem")
     on_a_broker(tmp_path, scene, **{"tls.server.certPath": path, "tls.server.keyPath": path})
+
+
+def test_topics_whose_table_is_gone_are_made_again_from_the_queues(tmp_path: Path, caplog) -> None:
+    """A broker that is ready and knows no topic leaves every message unreachable, without a line."""
+
+    async def scene() -> None:
+        async with running(tmp_path) as controller, RemotingClient() as client:
+            peer = Peer(controller, client)
+            table = controller.broker.topic_config_manager
+            table.update_topic_config(
+                TopicConfig(
+                    topic_name="Batches",
+                    read_queue_nums=2,
+                    write_queue_nums=2,
+                    attributes={"+queue.type": "BatchCQ"},
+                )
+            )
+            for topic, queue_id in (("T", 0), ("T", 2), ("Batches", 1)):
+                await peer.send(topic, b"kept", queue_id=queue_id)
+            await peer.dispatched()
+        path = tmp_path / "store/config/topics.json"
+        before = TopicConfigSerializeWrapper.from_json(path.read_bytes()).topic_config_table
+        for each in path.parent.glob("topics.json*"):
+            each.unlink()
+        caplog.clear()
+        async with running(tmp_path) as controller, RemotingClient() as client:
+            (line,) = [text for text in caplog.messages if "topics were made again" in text]
+            assert str(path) in line and "T (3)" in line and "Batches (2)" in line
+            peer = Peer(controller, client)
+            assert (await peer.pull("T", queue_id=2)).code == ResponseCode.SUCCESS
+        after = TopicConfigSerializeWrapper.from_json(path.read_bytes()).topic_config_table
+        assert before.keys() == after.keys() and before["Batches"] == after["Batches"]
+        for name, (queues, attributes) in {
+            "T": (3, {}),
+            "Batches": (2, {"queue.type": "BatchCQ"}),
+        }.items():
+            made = after[name]
+            assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (queues, queues, 6)
+            assert made.attributes == attributes
+        caplog.clear()
+        async with running(tmp_path):
+            assert "made again" not in caplog.text
+
+    run(scene())
+
+
+def test_topics_and_queues_that_are_gone_come_back_from_the_log(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with running(tmp_path) as controller, RemotingClient() as client:
+            await Peer(controller, client).send("T", b"kept")
+        shutil.rmtree(tmp_path / "store/config")
+        shutil.rmtree(tmp_path / "store/consumequeue")
+        (tmp_path / "store/queue-ends.json").unlink()
+        async with running(tmp_path) as controller, RemotingClient() as client:
+            assert (await Peer(controller, client).pull("T", 0)).code == ResponseCode.SUCCESS
+
+    run(scene())

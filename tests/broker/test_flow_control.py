@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from types import SimpleNamespace
+import threading
+import time
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from mqlake.broker.fast.fast_send import FastSend
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.live import Peer, on_a_broker, send_header
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 def test_a_slave_takes_no_sends(tmp_path):
@@ -27,15 +31,105 @@ def test_a_slave_takes_no_sends(tmp_path):
 def test_a_put_that_writes_for_too_long(tmp_path):
     async def scene(peer: Peer) -> None:
         store = peer.controller.broker.store
-        store.commit_log.begin_time_in_lock = store.clock_ms() - 3000
+        store.commit_log.appender.begin_time_in_lock = store.clock_ms() - 3000
         answer = await peer.send("T")
-        store.commit_log.begin_time_in_lock = 0
+        store.commit_log.appender.begin_time_in_lock = 0
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert answer.remark.startswith("[REJECTREQUEST]system busy")
         assert "page cache" in answer.remark and "the limit is 1000 ms" in answer.remark
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
 
     on_a_broker(tmp_path, scene, osPageCacheBusyTimeOutMills="1000")
+
+
+class SlowWrites:
+    """Writes that the next ones of a store wait for, once each; `began` is set when one does."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.began = threading.Event()
+
+    def wait(self) -> None:
+        if self.left:
+            self.left -= 1
+            self.began.set()
+            time.sleep(0.3)
+
+
+slow_writes = SlowWrites()
+
+
+class SlowFile(MappedFile):
+    """A file of the commit log on a disk that takes its time."""
+
+    __slots__ = ()
+
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        slow_writes.wait()
+        super().write_at(position, data)
+
+
+class SlowKernels:
+    """Compiled code whose page of the log is not there yet."""
+
+    def __init__(self, kernels: ModuleType) -> None:
+        self._kernels = kernels
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._kernels, name)
+
+    def store_sends(self, *arguments: object) -> object:
+        slow_writes.wait()
+        return self._kernels.store_sends(*arguments)
+
+
+@pytest.mark.parametrize("way", ["without a map", "compiled"])
+def test_sends_that_a_slow_write_holds_up_are_refused(tmp_path, monkeypatch, way):
+    """The thread that would see how long a put has been writing is the one that waits for it: a broker whose disk
+    stands still would take all that its clients have given up and sent again."""
+
+    async def scene(peer: Peer) -> None:
+        if way == "compiled":
+            peer.controller.load_compiled()
+            fast_send = peer.controller.server.fast_paths[0]
+            assert isinstance(fast_send, FastSend) and fast_send.kernels is not None
+            fast_send.kernels = SlowKernels(fast_send.kernels)
+        for _ in range(3):  # after which the fast path knows the queue
+            assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")
+        frame = encode_frame(request)
+        with (
+            socket.create_connection(("127.0.0.1", peer.controller.port)) as slow,
+            socket.create_connection(("127.0.0.1", peer.controller.port)) as late,
+        ):
+            await until_async(lambda: len(peer.controller.server.connections) == 3)
+            slow_writes.began.clear()
+            slow_writes.left = 1
+
+            def held_up() -> list[RemotingCommand]:
+                slow.sendall(frame)
+                assert slow_writes.began.wait(PATIENCE_S)
+                late.sendall(frame * 2)
+                return [*read_frames(slow, 1), *read_frames(late, 2)]
+
+            stored, *refused = await asyncio.to_thread(held_up)
+            assert stored.code == ResponseCode.SUCCESS
+            for answer in refused:
+                assert answer.code == ResponseCode.SYSTEM_BUSY
+                assert answer.remark.startswith("[REJECTREQUEST]system busy")
+                assert "page cache: a put took 3" in answer.remark and "the limit is 100 ms" in answer.remark
+            late.sendall(frame)
+            assert (await asyncio.to_thread(read_frames, late, 1))[0].code == ResponseCode.SUCCESS
+
+    if way == "without a map":
+        monkeypatch.setattr("mqlake.store.message_store.mapped_file_class", lambda _name: SlowFile)
+    on_a_broker(
+        tmp_path,
+        scene,
+        osPageCacheBusyTimeOutMills="100",
+        fastLoopEnable="false",
+        writeWithoutMmap=str(way == "without a map").lower(),
+    )
 
 
 def test_a_pool_without_buffers(tmp_path):
@@ -71,6 +165,7 @@ def test_sends_that_waited_for_their_turn(tmp_path, monkeypatch, enabled):
     monkeypatch.setattr("mqlake.broker.flow_control.time", SimpleNamespace(monotonic_ns=lambda: now))
 
     async def scene(peer: Peer) -> None:
+        peer.controller.server.fast_paths = ()  # which puts in its own way
         store = peer.controller.broker.store
         put = store.async_put_message
         request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")

@@ -12,7 +12,10 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Literal
+
+from mqlake.store.ha.protocol import HELLO_FRAME
 
 State = Literal["up", "slow", "hung", "cut"]
 
@@ -47,7 +50,7 @@ class Link:
                 _reset(writer)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self.carry, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -56,7 +59,10 @@ class Link:
             self._server.close()
             await self._server.wait_closed()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes = b""
+    ) -> None:
+        """One connection to its end; `first` has been read of it already."""
         self._open.add(writer)
         try:
             while self._state == "hung":
@@ -66,6 +72,7 @@ class Link:
             there, back = await asyncio.open_connection(*self.target)
             self._open.add(back)
             self.connections += 1
+            back.write(first)
             tasks = [
                 asyncio.create_task(self._pass(reader, back)),
                 asyncio.create_task(self._pass(there, writer)),
@@ -91,6 +98,34 @@ class Link:
                     await asyncio.sleep(len(data) / self.slow_bytes_per_s)
                 writer.write(data)
                 await writer.drain()
+
+
+class HALinks:
+    """In front of the port for slaves of one replica: a link for each other one, which its hello tells apart."""
+
+    def __init__(self, port: int, target: tuple[str, int], replicas: Iterable[int]) -> None:
+        self.links = {replica: Link(target) for replica in replicas}
+        self._port = port
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self._port)
+
+    async def close(self) -> None:
+        for link in self.links.values():
+            await link.close()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            hello = await reader.readexactly(HELLO_FRAME.size)
+        except (OSError, asyncio.IncompleteReadError):
+            writer.close()
+            return
+        _, _, replica, _ = HELLO_FRAME.unpack(hello)
+        await self.links[replica].carry(reader, writer, hello)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

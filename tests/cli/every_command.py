@@ -54,7 +54,7 @@ def run_case(case: dict[str, Any], place: str) -> dict[str, Any]:
                 os.close(source)
             _as_python_starts()
             sys.argv = ["mqlake", *case["args"]]
-            os.environ["NAMESRV_ADDR"] = "127.0.0.1:1"
+            os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:1")
             from mqlake.__main__ import main
 
             status = 0
@@ -92,6 +92,9 @@ def main() -> None:
     from mqlake.cli.main import cli
 
     leaves(cli)
+    import duckdb  # noqa: F401  for those that read a lake
+    import pyarrow.dataset  # noqa: F401
+    import pyiceberg.catalog.sql  # noqa: F401
     import pyspark.sql  # noqa: F401  for those that ask for a session
 
     gc.freeze()

@@ -105,6 +105,18 @@ def test_where_it_listens_is_what_it_says(conf, host):
             process.communicate()
 
 
+def test_it_says_registered_only_when_it_is(conf):
+    nobody = f"127.0.0.1:{free_port()}"
+    process = start("-c", conf, "-n", nobody)
+    try:
+        lines = [process.stdout.readline() for _ in range(2)]
+        assert lines[0].startswith("broker broker-z listens on "), process.communicate()[1]
+        assert lines[1] == f"not registered yet with {nobody}; trying again\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_it_prints_what_holds(conf):
     process = start("-c", conf, "-p", "--loops=3", "--set", "flushDiskType=SYNC_FLUSH", "-n", "h:1;h:2")
     printed, _ = process.communicate(timeout=PATIENCE_S)

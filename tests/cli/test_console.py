@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from mqlake.cli.main import cli
 from mqlake.console.pages import PAGES
-from tests.cli.test_serve import MQLAKE
+from tests.cli.test_serve import MQLAKE, children_of, ready, serving
 from tests.store.small_store import fill
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 
 def test_it_shows_directories_without_any_broker(tmp_path: Path) -> None:
@@ -54,9 +54,32 @@ def test_serve_shows_its_own_cluster(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+def test_a_console_that_dies_takes_no_broker_with_it_and_comes_back(tmp_path: Path) -> None:
+    """It has a process of its own beside `mqlake serve`: what a page costs, no broker pays."""
+    with serving(tmp_path, "--json", "--grpc-port=-1", "--console-port=0") as process:
+        where = ready(process)
+        [console] = children_of(process.pid)
+        os.kill(console, signal.SIGKILL)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith(f"the console (process {console}) ended with status -9, restarting it in")
+
+        def shown() -> list[str]:
+            try:
+                with urllib.request.urlopen(f"{where['console']}brokers?format=json") as answer:
+                    return [each["address"] for each in json.load(answer)["brokers"]]
+            except OSError:
+                return []
+
+        until(lambda: shown() == where["brokers"], "it is back at the same address, and so is the broker")
+        process.kill()
+        process.wait()
+        until(lambda: not shown(), "it ends with the process that started it")
+
+
 def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["console", "--store", str(tmp_path)])
-    assert result.exit_code == 2 and str(tmp_path) in result.stderr
+    assert result.exit_code == 1 and str(tmp_path) in result.stderr
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

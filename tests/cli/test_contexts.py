@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.contexts import Context, Contexts, path_of_contexts, read_contexts, write_contexts
+from mqlake.cli.main import cli
 from mqlake.client import ClientConfig
-from mqlake.errors import ConfigError
+from mqlake.errors import CertificateError, ConfigError, MqlakeError, NoNameServerError, ResponseError
 
 BOTH = Contexts(
     {
@@ -84,9 +85,47 @@ def test_which_counts() -> None:
     assert seen("--context", "prod", "-n", "elsewhere:1") == "elsewhere:1 me s3cret False"
     assert seen("--access-key", "other", "--secret-key", "x") == "10.9.9.9:9876 other x False"
     assert seen("--tls") == "10.9.9.9:9876 me s3cret True"
-    assert (
-        seen("--context", "prd") == "no context prd; did you mean 'prod'?; `mqlake context list` lists them"
-    )
+    assert seen("--context", "prd") == "unknown context 'prd'; did you mean 'prod'?"
+
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "command", [("admin", "topic", "list"), ("consume", "T"), ("produce", "T", "-m", "x")]
+)
+def test_a_context_that_leads_to_nobody_is_named(command: tuple[str, ...]) -> None:
+    """Somebody may have chosen it long ago; the error would blame an address that was not typed."""
+    write_contexts(Contexts({"prod": Context(namesrv=NOBODY)}, "prod"))
+    error = CliRunner().invoke(cli, command, env={"NAMESRV_ADDR": None, "MQLAKE_CONTEXT": None}).stderr
+    assert "`mqlake context set prod -n HOST:PORT`" in error and "start one with `mqlake serve`" in error
+    error = CliRunner().invoke(cli, [*command, "-n", NOBODY]).stderr
+    assert "or set yours with -n" in error and "prod" not in error
+
+
+def test_errors_name_the_context_and_say_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server whose certificate is not accepted is there: nobody should start another one."""
+    unaccepted = NoNameServerError([(NOBODY, "certificate verify failed")])
+    unaccepted.__cause__ = CertificateError(NOBODY, "certificate verify failed")
+    error: MqlakeError = unaccepted
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    write_contexts(Contexts({"prod": Context(namesrv=NOBODY)}, "prod"))
+    monkeypatch.setattr("mqlake.client.admin.Admin.fetch_all_topic_list", fail)
+
+    def said(*more: str) -> str:
+        command = ["admin", "topic", "list", *more]
+        return CliRunner().invoke(cli, command, env={"NAMESRV_ADDR": None, "MQLAKE_CONTEXT": None}).stderr
+
+    assert said() == f"error: {unaccepted}; the cluster is that of context prod\n"
+    error = ResponseError(17, "no such topic")
+    assert said() == "error: no such topic (code 17); the cluster is that of context prod\n"
+    error = ResponseError(17, "no such topic")
+    assert said("-n", NOBODY) == "error: no such topic (code 17)\n"
+    error = ConfigError("--queue 7 is not there")
+    assert said() == "error: --queue 7 is not there\n"
 
 
 def test_the_file_has_only_what_is_set(file: Path) -> None:

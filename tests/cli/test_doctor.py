@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
-import shutil
 import socket
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,6 +17,7 @@ from mqlake.cli.main import cli
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
 from mqlake.testing import RocketMQ
+from tests.disks import statvfs_of
 from tests.ports import free_port
 
 SETTINGS = {"mappedFileSizeCommitLog": 1 << 20, "maxHashSlotNum": 100, "maxIndexNum": 400}
@@ -87,12 +86,12 @@ def test_a_name_server_that_was_asked_for_has_to_answer() -> None:
 def test_a_machine_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (64, 1024))
     monkeypatch.setattr(doctor, "clock_is_kept", lambda: False)
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(doctor.native, "module", lambda _: None)
     found = {check.name: check for check in machine()}
     for name, todo in (
         ("open files", "ulimit -n 65536"),
         ("clock", "chrony"),
-        ("compiled code", "pip install"),
+        ("native code", "C compiler"),
     ):
         assert found[name].status is Status.WARNING and todo in found[name].todo
     monkeypatch.undo()
@@ -106,24 +105,24 @@ def test_a_machine_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("free", "status", "todo"),
     [
-        (26, Status.OK, ""),
+        (25, Status.OK, ""),
         (24, Status.WARNING, "diskMaxUsedSpaceRatio"),
+        (10, Status.WARNING, "diskMaxUsedSpaceRatio"),
         (9, Status.PROBLEM, "brokers refuse messages"),
     ],
 )
 def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, status: Status, todo: str) -> None:
-    usage: Any = SimpleNamespace(total=100, free=free)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    """The broker deletes and refuses above these shares, not at them."""
+    monkeypatch.setattr(os, "statvfs", statvfs_of(blocks=100, free=free, available=free))
     check = disk(str(tmp_path))
     assert check.status is status and todo in check.todo
-    assert check.found.startswith(f"{100 - free}% used")
+    assert check.found == f"{100 - free}.0 % used, {free} MiB free"
 
 
 def test_a_disk_too_small_for_a_new_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage: Any = SimpleNamespace(total=100, free=50)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert "mappedFileSizeCommitLog" in disk(str(tmp_path), needed=51).todo
-    assert disk(str(tmp_path), needed=50).status is Status.OK
+    monkeypatch.setattr(os, "statvfs", statvfs_of(blocks=100, free=50, available=50))
+    assert "mappedFileSizeCommitLog" in disk(str(tmp_path), needed=51 << 20).todo
+    assert disk(str(tmp_path), needed=50 << 20).status is Status.OK
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from mqlake.cli.main import cli
+from mqlake.cli.options import ExistingFile, ExistingPath
 from tests.cli.every_command import leaves
 
 ROOT = Path(__file__).parents[2]
@@ -26,11 +27,16 @@ PLACEHOLDER = re.compile(r"…|\.\.\.|[A-Z]+")
 OF_OTHERS = {
     "--full-refresh-all": "spark-pipelines",
     "--ulimit": "docker",
+    "--include": "tools/build_native.py",
+    "--machine": "tools/build_native.py",
+    "--python": "tools/build_native.py",
     "--only": "bench",
     "--quick": "bench",
     "--java": "bench",
     "--rounds": "bench",
     "--kind": "tests.simulation",
+    "--ack-type": "taskiq",
+    "--max-prefetch": "taskiq",
 }
 """Options that docs name and no command of mqlake has: whose they are."""
 
@@ -101,7 +107,7 @@ def check(arguments: list[str]) -> None:
 @pytest.fixture
 def any_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that docs name need not be there."""
-    for kind in (click.Path, click.File):
+    for kind in (click.Path, click.File, ExistingPath, ExistingFile):
         monkeypatch.setattr(kind, "convert", lambda _, value, *__: value)
 
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import socket
 import subprocess
 import sys
 
@@ -74,18 +76,27 @@ def test_the_options_are_the_commands_own():
     assert CliRunner().invoke(command, ["x", "--log-level", "loud"]).exit_code == 2
 
 
-def test_a_server_logs_what_is_asked_for(tmp_path):
+def logged_of_a_bad_frame(tmp_path, *options):
+    """The lines that a name server logs when somebody sends it what is no frame."""
     command = [sys.executable, "-m", "mqlake", "namesrv", "-p", "0", "--host", "127.0.0.1"]
-    command += ["--kv-path", str(tmp_path / "kv.json")]
-    process = subprocess.Popen(
-        [*command, "--log-level", "debug", "--log-format", "json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command += ["--kv-path", str(tmp_path / "kv.json"), *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline()
+    port = int(process.stdout.readline().rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+        connection.sendall(bytes(8))
+        assert connection.recv(1) == b""  # it has been seen
     process.terminate()
     _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0
-    assert all(json.loads(line)["level"] for line in errors.splitlines())
+    assert process.returncode == 0, errors
+    return errors.splitlines()
+
+
+def test_a_server_logs_what_is_asked_for(tmp_path):
+    [line] = logged_of_a_bad_frame(tmp_path, "--log-level", "warning", "--log-format", "json")
+    found = json.loads(line)
+    assert (found["level"], found["logger"]) == ("WARNING", "mqlake.remoting.connection")
+    assert "a frame of 4 bytes" in found["message"]
+    [line] = logged_of_a_bad_frame(tmp_path, "--log-level", "warning")
+    assert re.match(r"\d{4}-\d\d-\d\dT\S+Z WARNING mqlake\.remoting\.connection: ", line)
+    assert logged_of_a_bad_frame(tmp_path, "--log-level", "error") == []

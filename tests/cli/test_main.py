@@ -123,7 +123,7 @@ def test_an_unknown_shell() -> None:
 
 def test_errors_are_one_line(tmp_path: Path) -> None:
     result = run("store", "info", str(tmp_path / "a\nb"))
-    assert result.returncode == 2 and result.stdout == ""
+    assert result.returncode == 1 and result.stdout == ""
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
 
 
@@ -167,6 +167,7 @@ DESTRUCTIVE = {
     ("admin", "broker", "delete-expired-log"),
     ("admin", "broker", "clean-queues"),
     ("admin", "broker", "clean-topics"),
+    ("admin", "failover", "elect"),
     ("admin", "kv", "delete"),
     ("admin", "acl", "delete"),
     ("admin", "user", "delete"),

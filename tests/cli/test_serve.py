@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,18 +13,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from mqlake.cli.main import cli
 from mqlake.cli.serve import _set_apart, note_small_disk
 from mqlake.errors import ResponseError
+from mqlake.formats.columns import whole_records
+from mqlake.formats.record import decode_records
 from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from mqlake.remoting.loop import run
+from mqlake.store.archive.manifest import read_manifest
+from mqlake.store.archive.target import Target
 from mqlake.store.config import MessageStoreConfig
 from tests.broker.live import pull_header, send_header
 from tests.ports import free_port, listens_on_all
@@ -121,6 +127,39 @@ def test_what_was_sent_is_there_after_a_kill(tmp_path):
 
         assert b"kept" in run(pull()).body_bytes()
         stopped(process)
+
+
+def test_a_lost_machine_comes_back_from_its_archive(tmp_path):
+    """Killed and its disk gone, a broker elsewhere has what was archived, and reads old messages there."""
+    url, count = f"file://{tmp_path}/archive", 60
+    settings = [
+        f"--set={key}={value}" for key, value in {**SETTINGS, "archive": url, "archiveInterval": 1}.items()
+    ]
+    with serving(tmp_path / "old", "--json", *settings) as process:
+        [broker] = ready(process)["brokers"]
+        for number in range(count):
+            send(broker, "T", b"%d " % number + bytes(500))
+
+        def archived() -> bool:
+            manifest = read_manifest(Target(url))
+            return manifest is not None and sum(each.records for each in manifest.objects) >= count
+
+        until(archived, "all is archived")
+        process.kill()
+    shutil.rmtree(tmp_path / "old")
+    with serving(tmp_path / "new", "--json", "--from-archive", *settings) as process:
+        [broker] = ready(process)["brokers"]
+        found: list[bytes] = []
+        while len(found) < count:
+            answer = run(ask(broker, RequestCode.PULL_MESSAGE, pull_header("T", len(found))))
+            assert answer.ext_fields["minOffset"] == "0"
+            body = answer.body_bytes()
+            places = whole_records(np.frombuffer(body, np.uint8), 64)
+            found += [message.body for message in decode_records(body, places)]
+        assert [int(each.split()[0]) for each in found] == list(range(count))
+        assert "is not in it" in stopped(process)
+    assert len(list((tmp_path / "new" / "broker-0" / "commitlog").iterdir())) <= 3
+    assert "set archive to the place" in refused(tmp_path / "none", "--from-archive")
 
 
 def test_brokers_share_nothing_and_what_a_file_says_once_is_made_different_for_each(tmp_path):
@@ -241,7 +280,6 @@ def _runs(pid: int) -> bool:
         (["--set", "nothing"], "key=value"),
         (["--set", "authorizationEnabled=true"], "needs authenticationEnabled"),
         (["--set", "brokrName=x"], "did you mean 'brokerName'?"),
-        (["--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
         (["--host", "192.0.2.1"], "address; --host takes an address of this machine"),
         (["--store", "file"], "file is not a directory"),
         (["--brokers=2", "--set=listenPort=1"], "cannot share"),
@@ -255,6 +293,34 @@ def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words
     monkeypatch.chdir(tmp_path)
     tmp_path = tmp_path / "data"
     assert words in refused(tmp_path, *arguments)
+
+
+def test_it_says_where_it_listens_beside_what_it_advertises(tmp_path):
+    """An address of a NAT cannot be called from here, and was the only one shown."""
+    with serving(tmp_path, "--advertise=localhost:443") as process:
+        lines = [process.stdout.readline().split() for _ in range(2)]
+        name, listens, *more = lines[1]
+        assert (name, " ".join(more)) == ("broker", "for clients localhost:443")
+        assert send(listens.removesuffix(","), "T", b"x").code == 0
+        stopped(process)
+
+
+def test_another_start_takes_the_sizes_of_the_files(tmp_path):
+    """Of the master, of a slave that is there, and of one that comes new."""
+    small = [f"--set={key}={value}" for key, value in SETTINGS.items()]
+    with serving(tmp_path, "--json", *small) as process:
+        [broker] = ready(process)["brokers"]
+        assert send(broker, "T", b"x").code == 0
+        stopped(process)
+    wrong = refused(tmp_path, "--set=mappedFileSizeCommitLog=1m", "--set=maxHashSlotNum=7")
+    assert "mappedFileSizeCommitLog=16384 and not 1048576, maxHashSlotNum=" in wrong
+    with serving(tmp_path, "--json", "--replicas=1") as process:
+        assert len(ready(process)["brokers"]) == 2
+        copied = tmp_path / "broker-0-slave-1" / "commitlog" / f"{0:020d}"
+        until(copied.exists, "the slave has the message")
+        stopped(process)
+    for name in ("broker-0", "broker-0-slave-1"):
+        assert {file.stat().st_size for file in (tmp_path / name / "commitlog").iterdir()} == {16384}
 
 
 def test_a_disk_that_is_too_small_is_named_at_the_start(tmp_path, capsys):
@@ -278,6 +344,21 @@ def test_a_damaged_log_is_refused_and_nothing_changes(tmp_path):
     assert f"{log_file(store)}: corrupt at byte 0: " in errors and "mqlake store repair" in errors
     assert contents(store) == before
     assert sorted(store.rglob("*")) == there
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_flushed_messages_that_are_gone_need_a_word(tmp_path, brokers):
+    """Also from a broker in a process of its own."""
+    store = fill(tmp_path / "data" / "broker-0", count=120)
+    log_file(store, -1).write_bytes(bytes(SETTINGS["mappedFileSizeCommitLog"]))
+    given = [f"--brokers={brokers}", *(f"--set={key}={value}" for key, value in SETTINGS.items())]
+    with serving(tmp_path / "data", *given) as process:
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1 and "messages are gone from the end of the log" in errors
+    assert "--accept-loss" in errors
+    with serving(tmp_path / "data", *given, "--accept-loss", "--json") as process:
+        ready(process)
+    assert (store / "config" / "lostQueueEnds.json").exists()
 
 
 def test_a_store_that_is_in_use(tmp_path):

@@ -157,9 +157,7 @@ def test_timer_messages_and_their_recall(tmp_path: Path) -> None:
             consumer.assign(queues)
             for queue in queues:
                 consumer.seek_to_begin(queue)
-            found: list[MessageClientExt] = []
-            while not found:
-                found += consumer.poll(1)
+            found: list[MessageClientExt] = until(lambda: consumer.poll(1))
         assert [message.body for message in found] == [b"0"]
         assert found[0].store_timestamp >= begun + 1500
         status = CliRunner().invoke(cli, ["admin", "timer", "status", "-n", broker.namesrv, "--json"])

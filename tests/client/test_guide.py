@@ -31,7 +31,7 @@ def test_the_programs_run(mqlake_broker: MqlakeBroker) -> None:
         exec(compile(code, str(GUIDE), "exec"), names)
         if inspect.iscoroutinefunction(names.get("main")):
             run(names["main"]())
-    assert names["seen"] == [("orders", b"a book")] and len(names["offsets"]) == 100
+    assert names["seen"] == [("orders", b"a book", ["order-1"], 0)] and len(names["offsets"]) == 100
 
 
 def test_the_commands_run(mqlake_broker: MqlakeBroker, tmp_path: Path) -> None:

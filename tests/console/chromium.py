@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from mqlake.base.children import die_with_parent
 from tests.parts import needed
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, trying, until
 
 
 class Chromium:
@@ -86,11 +86,12 @@ class Chromium:
         if self._session:
             request["sessionId"] = self._session
         os.write(self._write, json.dumps(request).encode() + b"\0")
-        while True:
+        for _ in trying("the browser answers"):
             found = self._next(PATIENCE_S)
             if found.get("id") == number:
-                assert "error" not in found, f"{method}: {found['error']}"
-                return found["result"]
+                break
+        assert "error" not in found, f"{method}: {found['error']}"
+        return found["result"]
 
     def _next(self, patience_s: float) -> Any:
         """The next message of the browser; events are noted."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -15,13 +16,14 @@ from mqlake.client import Message
 from mqlake.client.blocking import Admin, Producer
 from mqlake.client.config import ClientConfig
 from mqlake.console.app import ConsoleConfig
+from mqlake.console.ask import Cluster
 from mqlake.console.store_files import named
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.loop import run
 from mqlake.testing import RocketMQ
 from tests.cli.test_serve import ready
 from tests.cli.test_serve import serving as broker_serving
-from tests.console.live import Browser, Served, serving
+from tests.console.live import Answer, Browser, Served, serving
 from tests.console.test_cluster import fields
 from tests.store.small_store import fill
 
@@ -81,6 +83,42 @@ def test_a_wrong_secret_is_refused_and_shown_nowhere(served: Served) -> None:
     assert 'action="/login?next=%2F"' in answer.text  # to no other site
     assert browser.ask("POST", "/login", "user=admin&secret=x").status == 403  # without a token
     assert browser.get("/topics").status == 303
+
+
+def test_guessing_a_secret_becomes_slower_and_slower(served: Served) -> None:
+    """Also with many tries at once. Who knows the secret gets in from elsewhere, and when the pause is over."""
+    browser = served.browser()
+    token = browser.get("/session").json["csrf"]
+    asked: list[str] = []
+    gate = served.server.console.gate
+    assert gate is not None
+    log_in = gate.log_in
+
+    async def counted(name: str, secret: str) -> Cluster:
+        asked.append(secret)
+        return await log_in(name, secret)
+
+    def guess(secret: str) -> None:
+        body = urlencode({"csrf": token, "user": "guessed", "secret": secret})
+        answers.append(browser.ask("POST", "/login", body, X_Forwarded_For="192.0.2.7"))
+
+    answers: list[Answer] = []
+    gate.log_in = counted  # type: ignore[method-assign]
+    try:
+        guessing = [threading.Thread(target=guess, args=(f"guess-{number}",)) for number in range(40)]
+        for thread in guessing:
+            thread.start()
+        for thread in guessing:
+            thread.join()
+    finally:
+        gate.log_in = log_in  # type: ignore[method-assign]
+    assert len(asked) == len([answer for answer in answers if answer.status == 403]) < 20
+    refused = [answer for answer in answers if answer.status == 429]
+    assert len(refused) == 40 - len(asked)
+    assert all(
+        int(answer.headers["retry-after"]) >= 1 and "try again in" in answer.text for answer in refused
+    )
+    logged_in(served)
 
 
 def test_a_session_is_new_at_the_login_and_ends(served: Served) -> None:

@@ -10,6 +10,7 @@ import fastavro
 import pytest
 
 from mqlake.console.bodies import Bodies
+from mqlake.console.excerpts import Excerpt
 from mqlake.console.payload import payload_views
 from mqlake.errors import ConfigError
 
@@ -28,12 +29,12 @@ def test_a_body_is_decoded_by_the_schema_of_its_topic(tmp_path: Path) -> None:
     fastavro.schemaless_writer(written, fastavro.parse_schema(SCHEMA), {"id": 7, "note": "fräulich"})
     found = bodies.decode("Orders-eu", written.getvalue())
     assert found is not None and json.loads(found.text) == {"id": 7, "note": "fräulich"}
-    views = payload_views(written.getvalue(), found)
+    views = payload_views(Excerpt(written.getvalue(), True), "Orders-eu", bodies)
     assert views["best"] == "decoded" and views["format"] == "avro" and "hex" in views
     assert bodies.decode("Payments", written.getvalue()) is None
     wrong = bodies.decode("Orders-eu", b"\xff" * 40)
     assert wrong is not None and wrong.reason and not wrong.text
-    views = payload_views(b"\xff" * 40, wrong)
+    views = payload_views(Excerpt(b"\xff" * 40, True), "Orders-eu", bodies)
     assert views["best"] == "hex" and wrong.reason in views["note"]
 
 

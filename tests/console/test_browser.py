@@ -160,6 +160,7 @@ def alike(found: list[Any], expected: list[Any]) -> bool:
     )
 
 
+@pytest.mark.nightly
 def test_every_page_keeps_its_layout_and_the_policy(served: Served, chromium: Chromium) -> None:
     """With MQLAKE_LAYOUT set, what is seen becomes what is expected."""
     expected = json.loads(LAYOUT.read_text()) if LAYOUT.exists() else {}
@@ -251,6 +252,8 @@ def test_the_live_view_shows_what_comes_as_text(
         "the message is shown",
     )
     assert "<script>" in chromium.run("document.querySelector('.tail tbody').innerText")
-    assert chromium.policy_violations() == [] and chromium.run("document.title") == "Live · mqlake"
+    assert (
+        chromium.policy_violations() == [] and chromium.run("document.title") == "topic-00007 · Live · mqlake"
+    )
     chromium.run("document.querySelector('[data-tail-stop]').click()")
     assert chromium.run("document.querySelector('[data-tail-state]').innerText") == "stopped"

@@ -8,20 +8,24 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from mqlake import __version__
+from mqlake.base.clock import now_ms
 from mqlake.client import ConsumeFromWhere, ConsumerConfig, Message
 from mqlake.client.blocking import Admin, Producer, PushConsumer
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.listener import ConsumeResult
+from mqlake.client.overview import DAY_MS, stored_since
 from mqlake.console.app import ConsoleConfig
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.testing import RocketMQ
 from tests.console.live import Browser, Served, serving
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, trying, until
 
 TOPIC = "Orders"
 COUNT = 120
@@ -60,20 +64,47 @@ def browser(served: Served) -> Browser:
 def numbers(browser: Browser, **query: object) -> list[int]:
     """The messages by their numbers, newest first, with all that follows."""
     found: list[int] = []
-    while True:
+    for _ in trying("the last page"):
         page = browser.data(f"/topics/{TOPIC}/messages", **query)
         found += [int(row["keys"].removeprefix("key-")) for row in page["messages"]]
         if page["next"] is None:
-            return found
+            break
         query |= page["next"]
+    return found
 
 
 def test_topics_have_their_numbers(browser: Browser) -> None:
     [row] = browser.data("/topics", filter="order")["topics"]
     assert (row["name"], row["messages"], row["queues"], row["error"]) == (TOPIC, COUNT, 3, "")
     page = browser.data(f"/topics/{TOPIC}")
-    assert page["messages"] == COUNT and len(page["queues"]) == 3
+    assert page["messages"] == page["in24h"] == COUNT and len(page["queues"]) == 3
     assert sum(queue["messages"] for queue in page["queues"]) == COUNT
+
+
+def test_messages_since_a_time_are_counted_by_their_offsets(browser: Browser, admin: Any) -> None:
+    """Also of a queue that ends before, and of one that begins after; what brokers count lags by minutes."""
+    admin.create_topic("Ages", queues=3)
+    until(lambda: browser.get("/topics/Ages").status == 200, "the name server knows the topic")
+
+    def send(count: int, *queue_ids: int) -> int:
+        """The store time of the first of them."""
+        for queue_id in queue_ids:
+            for number in range(count):
+                browser.post("/topics/Ages/send", body=number, queue=f"broker-0/{queue_id}")
+        return min(
+            row["storeTimestamp"]
+            for row in browser.data("/topics/Ages/messages", rows=1000)["messages"][:count]
+        )
+
+    async def since(inner: Any, time: int) -> int:
+        return await stored_since(inner, await inner.examine_topic_stats("Ages"), time)
+
+    first = send(3, 0, 1)
+    until(lambda: now_ms() > first + 1000, "another millisecond has come")
+    later = send(5, 1)
+    last = send(2, 2)
+    assert [admin.ask(lambda a, t=t: since(a, t)) for t in (0, later, last, last + DAY_MS)] == [13, 7, 2, 0]
+    assert browser.data("/topics/Ages")["in24h"] == 13
 
 
 @pytest.mark.parametrize(
@@ -283,11 +314,169 @@ def test_the_live_view_gets_what_is_sent_now(broker: RocketMQ, served: Served, b
     line = b""
     while not line.startswith(b"data: "):
         line = answer.readline()
+        assert line, "the stream ended"
     sending.join()
     connection.close()
     row = json.loads(line.removeprefix(b"data: "))
     assert row["bodyText"] == "<i>now</i>" and row["tags"] == "Live"
     assert browser.get(row["href"]).status == 200
+
+
+def test_topics_and_groups_come_and_go_only_after_a_look(
+    browser: Browser, broker: RocketMQ, admin: Any
+) -> None:
+    def topics() -> list[str]:
+        return [row["name"] for row in browser.data("/topics", filter="Fresh")["topics"]]
+
+    def groups() -> list[str]:
+        return [row["name"] for row in browser.data("/groups", filter="fresh")["groups"]]
+
+    answer = browser.post("/topics", action="create", name="Fresh", queues=2, type="FIFO")
+    assert "Create the topic Fresh for FIFO messages with 2 queues on broker-0?" in answer.text
+    assert topics() == []
+    browser.post("/topics", **fields(answer.text), confirm="true")
+    until(lambda: topics() == ["Fresh"], "the topic is there")
+    config = admin.ask(lambda a: a.brokers.get_topic_config(broker.broker, "Fresh"))
+    assert config.write_queue_nums == 2 and config.attributes["message.type"] == "FIFO"
+    answer = browser.post("/topics", action="create", name="Fresh")
+    assert answer.status == 400 and "there is a topic Fresh already" in answer.text
+    answer = browser.post("/groups", action="create", name="fresh", retries=3, inOrder="true")
+    assert "Create the group fresh (in order, 3 retries)" in answer.text and groups() == []
+    browser.post("/groups", **fields(answer.text), confirm="true")
+    assert groups() == ["fresh"]
+    config = admin.ask(lambda a: a.brokers.get_subscription_group_config(broker.broker, "fresh"))
+    assert config.retry_max_times == 3 and config.consume_message_orderly
+    assert browser.post("/groups", action="create", name="fresh").status == 400
+
+    browser.post("/topics/Fresh/send", body="1", queue="broker-0/0")
+    until(lambda: browser.data("/topics/Fresh")["messages"] == 1, "the message is there")
+    answer = browser.post("/groups/fresh/offsets", action="reset", topic="Fresh", to="latest")
+    browser.post("/groups/fresh/offsets", **fields(answer.text), confirm="true")
+    answer = browser.post("/topics", action="delete", name="Fresh")
+    assert "1 message can no longer be read" in answer.text and "lost: fresh." in answer.text
+    assert topics() == ["Fresh"]
+    answer = browser.post("/groups", action="delete", name="fresh")
+    assert "Its offsets in 1 topic are lost." in answer.text and groups() == ["fresh"]
+    browser.post("/groups", **fields(answer.text), confirm="true")
+    assert groups() == []
+    browser.post("/topics", action="delete", name="Fresh", confirm="true")
+    until(lambda: topics() == [], "the topic is gone")
+    for page, name, status in (
+        ("/topics", "Fresh", 404),
+        ("/topics", "SCHEDULE_TOPIC_XXXX", 400),
+        ("/groups", "fresh", 404),
+        ("/groups", "TOOLS_CONSUMER", 400),
+    ):
+        assert browser.post(page, action="delete", name=name, confirm="true").status == status, name
+        assert browser.post(page, action="rename", name=name).status == 404
+
+
+def test_groups_of_rocketmq_are_listed_when_asked_for(browser: Browser) -> None:
+    names = [row["name"] for row in browser.data("/groups", rows=1000)["groups"]]
+    assert "billing" in names
+    system = ("CID_RMQ_SYS", "TOOLS_", "CID_ONSAPI", "CID_MQLAKE")
+    assert not any(name.startswith(system) for name in names)
+    shown = [row["name"] for row in browser.data("/groups", rows=1000, system=1)["groups"]]
+    assert {"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "CID_MQLAKE_REDRIVE", *names} <= set(shown)
+    overview = [row["name"] for row in browser.data("/")["groups"]]
+    assert overview and not any(name.startswith(system) for name in overview)
+
+
+def test_dead_letters_are_counted_where_groups_are_listed(browser: Browser) -> None:
+    """`billing` has had every message as a dead letter (a test before)."""
+    rows = {row["name"]: row["deadLetters"] for row in browser.data("/groups", rows=1000)["groups"]}
+    assert rows["billing"] == COUNT and rows["early"] == 0
+    assert browser.data("/groups/billing")["deadLetters"] == COUNT
+    assert f">{COUNT}</a>" in browser.get("/groups").text
+
+
+@pytest.mark.parametrize(
+    ("page", "typed", "kept"),
+    [
+        (
+            "/topics",
+            {"action": "create", "name": "two words", "queues": 5, "type": "FIFO"},
+            ["two words", "5"],
+        ),
+        ("/groups", {"action": "create", "name": "two words", "retries": 7}, ["two words", "7"]),
+        (
+            f"/topics/{TOPIC}/send",
+            {"body": "typed <long>", "keys": "k1", "queue": "nowhere", "delay": 3},
+            ["k1", "nowhere", "3"],
+        ),
+        (
+            "/groups/early/offsets",
+            {"action": "reset", "topic": "No", "to": "time", "time": "never"},
+            ["never"],
+        ),
+        ("/groups/early/offsets", {"action": "copy", "topic": TOPIC, "target": "nobody"}, ["nobody"]),
+    ],
+)
+def test_a_form_that_fails_keeps_what_was_typed(
+    browser: Browser, page: str, typed: dict[str, object], kept: list[str]
+) -> None:
+    """And says why, on the same page; a script gets the error alone."""
+    answer = browser.post(page, **typed)
+    assert answer.status in (400, 404) and 'role="alert"' in answer.text
+    for value in kept:
+        assert f'value="{value}"' in answer.text, value
+    assert answer.text.count("typed &lt;long&gt;") == ("body" in typed)
+    assert "FIFO" not in typed.values() or "<option selected>FIFO" in answer.text
+    answer = browser.post(f"{page}?format=json", **typed)
+    assert answer.json.keys() == {"error", "status"}
+
+
+def test_a_message_is_sent_so_often_and_so_late_as_was_asked(browser: Browser, admin: Any) -> None:
+    admin.create_topic("Later", queues=1)
+    until(lambda: browser.get("/topics/Later").status == 200, "the name server knows the topic")
+    answer = browser.post("/topics/Later/send", body="now", count=3)
+    assert "3 messages stored" in answer.text
+    until(lambda: browser.data("/topics/Later")["messages"] == 3, "all three are there")
+    rows = browser.data("/topics/Later/messages")["messages"]
+    assert len({row["uniqKey"] for row in rows}) == 3
+    answer = browser.post("/topics/Later/send", body="later", delay=1)
+    assert "due in 1 s" in answer.text
+    [row] = until(
+        lambda: browser.data("/topics/Later/messages", text="later")["messages"], "it is due, and there"
+    )
+    place = {"broker": row["broker"], "queue": row["queueId"], "offset": row["queueOffset"]}
+    message = browser.data("/topics/Later/message", **place)["message"]
+    assert message["storeTimestamp"] - message["bornTimestamp"] >= 900  # timers count tenths of seconds
+    for wrong in ({"count": 0}, {"count": 1001}, {"delay": -1}, {"delay": 10**9}):
+        assert browser.post("/topics/Later/send", body="x", **wrong).status == 400
+
+
+def test_a_body_can_be_kept_whole(browser: Browser, broker: RocketMQ) -> None:
+    """Also one that no page shows whole, which the client has compressed."""
+    body = json.dumps([{"number": number} for number in range(50_000)]).encode()
+    with Producer("orders", broker.namesrv) as producer:
+        sent = producer.send(Message("Later", body, keys="large"))
+    [row] = until(lambda: browser.data("/topics/Later/messages", key="large")["messages"], "it is indexed")
+    place = {"broker": row["broker"], "queue": row["queueId"], "offset": row["queueOffset"]}
+    shown = browser.data("/topics/Later/message", **place)
+    assert shown["payload"]["best"] == "json" and shown["payload"]["cut"]
+    answer = browser.get("/topics/Later/message/body", **place)
+    assert answer.body == body and sent.msg_id in answer.headers["content-disposition"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert browser.get("/topics/Later/message/body", **place | {"offset": 10**6}).status == 400
+
+
+def test_a_page_says_what_it_shows_when_and_by_which_version(browser: Browser) -> None:
+    page = browser.get(f"/topics/{TOPIC}").text
+    assert f"<title>{TOPIC} · Topic · mqlake</title>" in page
+    zone = datetime.now().astimezone().isoformat()[-6:]
+    assert f"mqlake {__version__}" in page and f"times are in UTC{zone}" in page
+
+
+def test_plots_have_axes(browser: Browser) -> None:
+    page = until(
+        lambda: (page := browser.get("/groups/early").text).count('<div class="x"><span>') == 2 and page,
+        "there are samples",
+    )
+    tops = re.findall(r'<div class="y"><span>([^<]+)</span><span>0</span></div>', page)
+    peaks = re.findall(r"peak ([^ ]+) ·", page)
+    assert tops[0] == peaks[0] and int(tops[0].replace(",", "")) >= COUNT
+    assert re.search(r'<div class="x"><span>\d\d:\d\d:\d\d</span>', page)
 
 
 def test_a_setting_changes_only_after_a_look(browser: Browser) -> None:
@@ -302,6 +491,10 @@ def test_a_setting_changes_only_after_a_look(browser: Browser) -> None:
     assert answer.status == 200 and now() == before
     answer = browser.post(page, **fields(answer.text), confirm="true")
     assert answer.status == 200 and now() == "71", answer.text
+    answer = browser.post(
+        f"{page}?filter=fileReservedTime", key="fileReservedTime", value="long", confirm="true"
+    )
+    assert answer.status >= 400 and 'value="long"' in answer.text and now() == "71"
     assert browser.data(page)["pendingRestart"] == {}
     shown = {}
     for number in range(1, 100):
@@ -324,6 +517,8 @@ def test_a_read_only_console_refuses_every_change(broker: RocketMQ) -> None:
             "/groups/billing/dead-letters",
             "/users",
             f"/brokers/{address}/settings",
+            "/topics",
+            "/groups",
         ):
             answer = browser.post(page, body="x", topic=TOPIC, to="latest", action="all", confirm="true")
             assert answer.status == 403 and "--allow-changes" in answer.text, page

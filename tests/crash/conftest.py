@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,12 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WriterServer]:
     server = WriterServer("tests.crash.server", str(tmp_path_factory.mktemp("writers") / "stderr"))
     yield server
     server.close()
+
+
+@pytest.fixture
+def in_memory(memory: Path) -> Path:
+    """A directory for a disk whose loss of power is simulated: no real one needs to be waited for."""
+    return Path(tempfile.mkdtemp(dir=memory))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

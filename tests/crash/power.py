@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import trying
+
 SECTOR = 512
 
 _really_open = os.open
@@ -241,7 +243,7 @@ def _redo(tree: dict[str, tuple[Inode | None, int]], change: Change) -> None:
 def copy_as_killed(root: Path, target: Path) -> None:
     """The directory as a kill of the process leaves it: the page cache is all there. Other threads may delete
     files meanwhile."""
-    while True:
+    for _ in trying("a copy in which no file went"):
         try:
             shutil.copytree(root, target)
             return

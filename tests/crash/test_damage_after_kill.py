@@ -18,7 +18,7 @@ import pytest
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.record import decode_record
 from mqlake.store.check.repair import repair_store
-from mqlake.store.dropped import kept_copies
+from mqlake.store.kept_copies import kept_copies
 from mqlake.store.log.filler import FILLER_TOPIC
 from mqlake.store.log.log_end import may_be_torn
 from mqlake.store.message_store import DefaultMessageStore, open_store

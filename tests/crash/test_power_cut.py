@@ -92,11 +92,11 @@ def cut_again_and_again(directory: Path, mode: str, threads: int, cuts: int, see
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("mode", MODES)
-def test_power_cuts(tmp_path: Path, mode: str, threads: int) -> None:
-    cut_again_and_again(tmp_path, mode, threads, cuts=6)
+def test_power_cuts(in_memory: Path, mode: str, threads: int) -> None:
+    cut_again_and_again(in_memory, mode, threads, cuts=6)
 
 
-def test_the_checks_would_see_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_would_see_a_loss(in_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The canary: without the sync of the commit log the same rounds end in a loss."""
 
     def flush_without_sync(mapped_file: MappedFile, _least_pages: int) -> int:
@@ -105,13 +105,13 @@ def test_the_checks_would_see_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(MappedFile, "flush", flush_without_sync)
     with pytest.raises((LossError, StoreCorruptError)):
-        cut_again_and_again(tmp_path, "sync", threads=1, cuts=40)
+        cut_again_and_again(in_memory, "sync", threads=1, cuts=40)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(0)
 @pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=<rounds> asks for it")
-def test_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_campaign(in_memory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rounds = int(os.environ["MQLAKE_CAMPAIGN"])
     dice = random.Random(int(os.environ.get("MQLAKE_CAMPAIGN_SEED", "1")))
     for number in range(0, rounds, 20):
@@ -122,4 +122,4 @@ def test_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
                 end="",
                 flush=True,
             )
-        cut_again_and_again(tmp_path / str(number), mode, threads, cuts=20, seed=seed)
+        cut_again_and_again(in_memory / str(number), mode, threads, cuts=20, seed=seed)

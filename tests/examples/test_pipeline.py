@@ -52,6 +52,7 @@ def keys_in(root: Path, format: str) -> list[str]:
 
 
 @pytest.mark.parametrize("format", FORMATS if ON_DEMAND else FORMATS[:1])
+@pytest.mark.nightly
 def test_the_template_fills_a_table_and_goes_on(tmp_path: Path, format: str) -> None:
     put(tmp_path / "store", 60)
     said = run(tmp_path, format)  # the command may end badly after "Run is COMPLETED": the tables count

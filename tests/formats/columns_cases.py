@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from mqlake.compiled import Worth
 from mqlake.formats import columns
 from mqlake.formats.record import encode_blank, encode_record
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, SCHEDULE_TOPIC, crc32, host_bytes, parse_delay_levels
@@ -51,8 +50,7 @@ INPUT, OUTPUT = GuardedMemory(), GuardedMemory()
 @contextlib.contextmanager
 def working_with(module: ModuleType) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "twin", lambda: module)
-        patch.setattr(columns, "_records", Worth(0))
+        patch.setattr(columns, "record_codec", lambda: module)
         yield
 
 

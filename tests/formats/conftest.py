@@ -5,12 +5,15 @@ from types import ModuleType
 
 import pytest
 
-from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats.columns import plain
+from mqlake.native import columns as kernels
 from tests.formats.columns_cases import working_with
+from tests.native.uncompiled import uncompiled_columns
 
 
-@pytest.fixture(scope="module", params=[plain, kernels], ids=["plain", "kernels"])
+@pytest.fixture(
+    scope="module", params=[plain, kernels, uncompiled_columns()], ids=["plain", "kernels", "uncompiled"]
+)
 def twin(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """The column codecs, compiled and plain in turn."""
     with working_with(request.param):

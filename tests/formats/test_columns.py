@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-import random
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -213,162 +211,30 @@ def run_python(code: str, tmp_path: Path, **environment: str) -> str:
 
 
 class TestChoice:
-    TWIN = "from mqlake.formats import columns; print(columns.twin().__name__.split('.')[-1])"
+    TWIN = "from mqlake.formats import columns; print(columns.record_codec().__name__.split('.')[-1])"
 
     def test_importing_is_light(self, tmp_path: Path) -> None:
         code = "import sys; import mqlake.formats.columns; print('numba' in sys.modules, 'llvmlite' in sys.modules)"
         assert run_python(code, tmp_path) == "False False"
 
     def test_compiled_unless_told_otherwise(self, tmp_path: Path) -> None:
-        assert run_python(self.TWIN, tmp_path) == "columns"
+        numba = "; import sys; print('numba' in sys.modules)"
+        assert run_python(self.TWIN + numba, tmp_path).split() == ["columns", "False"]
         assert run_python(self.TWIN, tmp_path, MQLAKE_NO_JIT="1") == "plain"
-        assert run_python(self.TWIN, tmp_path, NUMBA_DISABLE_JIT="1") == "plain"
 
-    def test_a_little_work_is_done_without_loading_the_kernels(self, tmp_path: Path) -> None:
+    def test_checksums_without_isal(self, tmp_path: Path) -> None:
+        """By native code's own tables, of bytes of any length."""
         code = """
-import sys
-import numpy as np
-from mqlake.formats import columns
-from mqlake.formats.record import encode_record
-host = bytes(8)
-def record(n):
-    return encode_record(b"body", 0, 0, 0, n, 99 * n, 0, 0, host, 1, host, 0, 0, b"Tpc", b"a")
-assert len(record(0)) == 99
-log = b"".join(record(n) for n in range({count}))
-buf, found, position = np.frombuffer(log, np.uint8), 0, 0
-while position < len(log):
-    scan = columns.scan_records(buf, position, len(log), 0, check_crc=False)
-    assert len(scan), scan.stop_reason
-    found, position = found + len(scan), scan.end
-print(found, "numba" in sys.modules)
-"""
-        some, many = columns.PLAIN_RECORDS_MAX // 2, columns.PLAIN_RECORDS_MAX * 2
-        assert run_python(code.format(count=some), tmp_path) == f"{some} False"
-        assert run_python(code.format(count=many), tmp_path) == f"{many} True"
-
-    def test_a_thread_in_a_hurry_has_others_load_the_kernels(self, tmp_path: Path) -> None:
-        code = """
-import numpy as np
-from mqlake.formats import columns
-from mqlake.formats.batch import encode_messages
-from mqlake.message import Message
-from tests.store.log_of import LogOf, Record
-columns._records.left = 0
-blob = np.frombuffer(encode_messages([Message("T", b"body")] * 3), np.uint8)
-def append():
-    return columns.append_batch(
-        np.zeros(1024, np.uint8), 0, 1024, blob, base_offset=0, topic=b"T", queue_id=0, queue_offset=0, sys_flag=0,
-        born_timestamp=0, born_host=bytes(8), store_timestamp=0, store_host=bytes(8), reconsume_times=0,
-        extra_props=b"", version=1, max_record_size=1024).n
-columns.never_load_here()
-log = LogOf([Record() for _ in range(columns.HURRIED_RECORDS_MAX + 100)])
-assert len(columns.scan_records(log.array, 0, len(log.array), 0)) == columns.HURRIED_RECORDS_MAX
-assert append() == 3
-print(columns._loaded.is_set())
-assert columns._loaded.wait(300)
-assert append() == 3
-print(columns._twin_for(1).__name__)
-"""
-        root = str(Path(__file__).parents[2])
-        found = run_python(code, tmp_path, PYTHONPATH=root).split()
-        assert found == ["False", "mqlake.compiled.kernels.columns"]
-
-    def test_what_hurried_threads_call_is_loaded_before_they_leave_plain_python(self, tmp_path: Path) -> None:
-        # a thread that compiles waits for all that other threads compile: for half a minute, and more
-        code = """
-import numpy as np
-from mqlake.formats import columns
-from mqlake.formats.index import index_file_size
-from tests.store.log_of import LogOf, Record
-def work():
-    log = LogOf([Record(properties={"KEYS": "a b", "TAGS": "t"}) for _ in range(3)])
-    scan = columns.scan_records(log.array, 0, len(log.array), 0)
-    found = columns.dispatch_columns(log.array, scan, delay_levels={1: 1000})
-    columns.units_by_queue(scan, found, hidden=0)
-    columns.arrivals_by_queue(scan)
-    places = np.zeros(len(found.key_hash), np.int64)
-    index = np.zeros(index_file_size(5, 9), np.uint8)
-    columns.index_put_many(index, 5, 9, found.key_hash, places, places)
-    columns.index_query(index, 5, 9, 1, 0, 9, 3)
-    columns.walk_records(log.array, 0, len(log.array), 0)
-columns._records.left = 0
-columns.never_load_here()
-work()
-assert columns._loaded.wait(300)
-from numba.core import event
-with event.install_recorder("numba:compiler_lock") as locked:
-    work()
-print(columns._twin_for(1).__name__, len(locked.buffer))
-"""
-        root = str(Path(__file__).parents[2])
-        found = run_python(code, tmp_path, PYTHONPATH=root).split()
-        assert found == ["mqlake.compiled.kernels.columns", "0"]
-
-    def test_a_thread_in_a_hurry_waits_where_much_work_is_to_come(self, tmp_path: Path) -> None:
-        code = """
-from mqlake.formats import columns
-columns.never_load_here()
-columns._records.left = 1000
-columns.load_for(10)
-print(columns._twin_for(0).__name__, columns._loaded.is_set())
-columns.LOADING_MAX_S = 300
-columns.load_for(1000)
-print(columns._twin_for(0).__name__, columns._loaded.is_set())
-"""
-        found = run_python(code, tmp_path).split()
-        assert found == ["mqlake.formats.columns.plain", "False", "mqlake.compiled.kernels.columns", "True"]
-
-    def test_plain_without_numba(self, tmp_path: Path) -> None:
-        assert run_python("import sys; sys.modules['numba'] = None; " + self.TWIN, tmp_path) == "plain"
-
-    def test_told_to_be_plain_it_leaves_numba_alone(self, tmp_path: Path) -> None:
-        code = self.TWIN + "; import sys; print('numba' in sys.modules)"
-        assert run_python(code, tmp_path, MQLAKE_NO_JIT="1").split() == ["plain", "False"]
-
-    def test_checksum_without_isal(self, tmp_path: Path) -> None:
-        data = random.Random(3).randbytes(300)
-        code = f"""
 import sys
 sys.modules["isal"] = None
 import numpy as np
-from mqlake.compiled.kernels import primitives as kernels
-assert "cfunc" in type(kernels._crc32_owner).__name__.lower(), kernels._crc32_owner
-data = np.frombuffer({data!r}, np.uint8)
-print([int(kernels.crc32(data, i % 7, i)) for i in range(290)])
+from mqlake.native.checksums import crc32_address
+from tests.formats.columns_cases import log_of
+from mqlake.formats.columns import record_codec, walk_records
+assert crc32_address() == 0 and record_codec().__name__ == "mqlake.native.columns"
+log = np.frombuffer(log_of([{"body": bytes(range(n % 256)) * 2} for n in range(90)]), np.uint8)
+damaged = log.copy()
+damaged[-40] ^= 1
+print(walk_records(log, 0, len(log), 0).records, walk_records(damaged, 0, len(log), 0).records)
 """
-        expected = [zlib.crc32(data[i % 7 : i % 7 + i]) & 0x7FFFFFFF for i in range(290)]
-        assert run_python(code, tmp_path) == str(expected)
-
-    HOSTILE = "(twins_agree or single_codec or first_valid or stops or circle) and not plain"
-
-    def test_no_index_leaves_an_array(self, pytestconfig: pytest.Config) -> None:
-        """The cases that feed on damaged bytes, with numba checking every index."""
-        assert pytestconfig.cache is not None
-        compiled = pytestconfig.cache.mkdir("numba-bounds-checked")  # half a minute's work, done once
-        files = map(str, Path(__file__).parent.glob("test_columns_*.py"))
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-x",
-                "-p",
-                "no:cacheprovider",
-                *files,
-                "-k",
-                self.HOSTILE,
-            ],
-            env=os.environ
-            | {
-                "NUMBA_BOUNDSCHECK": "1",
-                "NUMBA_OPT": "0",
-                "NUMBA_CACHE_DIR": str(compiled),
-                "MQLAKE_NO_JIT": "0",
-            },
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert run_python(code, tmp_path, PYTHONPATH=str(Path(__file__).parents[2])) == "90 89"

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.compiled.kernels import columns as kernels
 from mqlake.errors import FormatError, IllegalTopicError
 from mqlake.formats import columns
 from mqlake.formats.batch import decode_messages
@@ -20,6 +19,7 @@ from mqlake.formats.record import (
     encode_record,
 )
 from mqlake.message import crc32
+from mqlake.native import columns as kernels
 from tests.formats.columns_cases import (
     FLIPS,
     I32,

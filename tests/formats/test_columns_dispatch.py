@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
 from mqlake.formats.columns import plain
 from mqlake.formats.index import build_key, index_key_hash
@@ -19,6 +18,7 @@ from mqlake.formats.record import (
     decode_record,
 )
 from mqlake.message import SCHEDULE_TOPIC, java_hash, tags_code
+from mqlake.native import columns as kernels
 from tests.formats.columns_cases import (
     DELAY_LEVELS,
     INPUT,

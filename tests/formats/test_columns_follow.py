@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
 from mqlake.formats.columns import plain
 from mqlake.formats.consume_queue import UNIT
 from mqlake.formats.record import HEADS, HOST_FLAGS, SYS_FLAG_POSITION, decode_record
+from mqlake.native import columns as kernels
 from tests.formats.columns_cases import INPUT, record, working_with
 
 BASE = 10_000

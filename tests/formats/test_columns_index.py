@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
 from mqlake.formats.columns import plain
 from mqlake.formats.index import IndexHeader, index_file_size
+from mqlake.native import columns as kernels
 from tests.formats.columns_cases import I32, I64, OUTPUT, many, working_with
 
 SLOTS, ENTRIES = 7, 20

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
 from mqlake.formats.columns import DispatchColumns, Scan, arrivals_by_queue, layout, plain, units_by_queue
 from mqlake.formats.consume_queue import UNIT
+from mqlake.native import columns as kernels
 from tests.formats.columns_cases import working_with
 
 HIDDEN = 4

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
 from mqlake.formats.columns import ScanStop, layout, plain
 from mqlake.formats.record import (
@@ -21,7 +20,9 @@ from mqlake.formats.record import (
     decode_record,
     encode_blank,
 )
+from mqlake.native import columns as kernels
 from tests.formats.columns_cases import INPUT, ROOM, V4, V6, log_of, logs, many, record, scan, working_with
+from tests.waiting import trying
 
 
 def as_lists(found: columns.Scan) -> dict[str, Any]:
@@ -136,7 +137,7 @@ class TestScanRecords:
         data = log_of([{"queue_offset": i, "topic": b"T%d" % (i % 3)} for i in range(25)])
         buf = INPUT.put(data)
         position, offsets = 0, []
-        while True:
+        for _ in trying("the end of the log"):
             found = columns.scan_records(buf, position, len(buf), 0, max_records=4)
             offsets += found.queue_offset.tolist()
             assert [found.topics[t] for t in found.topic_id] == [

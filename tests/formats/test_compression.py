@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqlake.errors import FormatError
-from mqlake.formats.compression import COMPRESSION_NAMES, compress_body, decompress_body
+from mqlake.formats.compression import COMPRESSION_NAMES, compress_body, decompress_body, decompress_pieces
 from mqlake.message import MessageSysFlag
 
 KINDS = st.sampled_from([0, *COMPRESSION_NAMES.values()]).map(lambda kind: kind | 1)
@@ -39,6 +39,21 @@ def test_a_small_body_does_not_claim_all_memory(kind: int) -> None:
     packed = compress_body(bytes(50 << 20), kind | 1)
     with pytest.raises(FormatError, match="more than 1000 bytes"):
         decompress_body(packed, kind | 1, 1000)
+
+
+@pytest.mark.parametrize("kind", COMPRESSION_NAMES.values(), ids=COMPRESSION_NAMES)
+def test_a_body_is_unpacked_only_as_far_as_it_is_read(kind: int) -> None:
+    """Who shows the beginning of a body that unpacks to 50 MiB holds the beginning, even if the rest is damaged."""
+    body = bytes(50 << 20)
+    packed = compress_body(body, kind | 1)
+    pieces = decompress_pieces(packed[: len(packed) // 2], kind | 1, 1000)
+    first = next(pieces)
+    assert 0 < len(first) <= (8 << 20 if kind == MessageSysFlag.COMPRESSION_ZSTD_TYPE else 1000)
+    assert not any(first)
+    with pytest.raises(FormatError, match="unpack"):
+        for _ in pieces:
+            pass
+    assert sum(map(len, decompress_pieces(packed, kind | 1))) == len(body)
 
 
 def test_a_body_that_is_not_compressed_is_itself() -> None:

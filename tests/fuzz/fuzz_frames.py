@@ -39,6 +39,8 @@ with atheris.instrument_imports(include=["mqlake"], enable_loader_override=False
     from mqlake.remoting.headers.codec import CommandHeader
     from mqlake.remoting.server import RemotingServer
 
+from tests.fuzz.keeping_transport import KeepingTransport
+
 BODIES = [
     kind
     for module in (admin, client, route, topic)
@@ -126,42 +128,6 @@ def sql(data: bytes) -> None:
                 assert expression.evaluate(properties) in (True, False, None)
 
 
-class _Transport(asyncio.Transport):
-    """Takes everything, keeps the frames."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.closing = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def writelines(self, parts: list[bytes]) -> None:
-        for part in parts:
-            self.written += part
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    abort = close
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-
 class _Connections:
     """Two connections of one server: what comes on the first may close it, and is nothing to the second."""
 
@@ -176,12 +142,12 @@ class _Connections:
     def _answer(_: Connection, command: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.create_response(remark=command.remark, body=command.body_bytes())
 
-    def connect(self) -> tuple[Connection, _Transport]:
-        connection, transport = Connection(self.server, self.loop), _Transport()
+    def connect(self) -> tuple[Connection, KeepingTransport]:
+        connection, transport = Connection(self.server, self.loop), KeepingTransport()
         connection.connection_made(transport)
         return connection, transport
 
-    def give(self, connection: Connection, transport: _Transport, data: bytes) -> None:
+    def give(self, connection: Connection, transport: KeepingTransport, data: bytes) -> None:
         """As a loop does, until the connection is closed."""
         while data and not transport.closing:
             room = connection.get_buffer(-1)

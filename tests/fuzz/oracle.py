@@ -1,13 +1,14 @@
 """Two brokers as processes get the same bytes from several connections; what they answer and keep is the same.
 
-    python -m tests.fuzz.oracle [--minutes M] [--seed N]     lives with settings drawn by lot, until one differs
+    python -m tests.fuzz.oracle [--minutes M] [--seed N] [--against CHECKOUT]     lives with settings drawn by lot
 
     Load ─ bursts of many connections, cut at random ─┬▶ Side: compiled code, connections in the fast loop
          ─ barrier ─ changes of topics and settings   └▶ Side: MQLAKE_NO_JIT=1        answers, at the end logs, queues,
          ─ barrier ─ pulls, offsets, …                                                offsets, counters: compared
 
 A queue belongs to one connection while messages are sent, so that its order is known; with one connection the logs are
-equal to the byte. Times, ports and, with several connections, places in the log are left out.
+equal to the byte. Times, ports and, with several connections, places in the log are left out. With `--against` the side
+without compiled code is of another checkout.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 import select
 import shutil
 import socket
+import sys
 import tempfile
 import time
 import urllib.request
@@ -56,10 +58,10 @@ LOADED = """
 import sys
 from mqlake.broker.controller import BrokerController
 
-async def start(self, start=BrokerController.start):
+async def start(self, start=BrokerController.start, **more):
     for path in (self.server.fast_paths or self.server.guarded_fast_paths)[:2]:
         path.load()
-    await start(self)
+    await start(self, **more)
 
 
 async def stop(self, *given, stop=BrokerController.stop, **more):
@@ -70,13 +72,15 @@ BrokerController.start, BrokerController.stop = start, stop
 """
 SETTINGS: dict[str, tuple[object, ...]] = {
     "flushDiskType": ("ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"),
-    "transientStorePoolEnable": ("false", "false", "true"),
+    "transientStorePoolEnable": ("false",) * 5 + ("true",),
     "mappedFileSizeCommitLog": (120_000, 1 << 20, 16 << 20),
     "fastLoopThreads": (1, 1, 2, 3),
-    "writeWithoutMmap": ("false", "false", "false", "true"),
+    "writeWithoutMmap": ("false",) * 5 + ("true",),
     "enableConsumeQueueExt": ("false", "false", "true"),
-    "enabledAppendPropCRC": ("false", "false", "true"),
+    "enabledAppendPropCRC": ("false",) * 5 + ("true",),
 }
+WITHOUT_LOOP = ("transientStorePoolEnable", "writeWithoutMmap", "enabledAppendPropCRC")
+"""Settings with which no send is for native code, so that there is nothing in the fast loop."""
 
 SIGNED = {
     "authenticationEnabled": "true",
@@ -97,7 +101,9 @@ def stable(record: bytes, *, places: bool) -> bytes:
 class Side(MqlakeBroker):
     """One of the two."""
 
-    def __init__(self, directory: Path, config: Mapping[str, Any], *, compiled: bool) -> None:
+    def __init__(
+        self, directory: Path, config: Mapping[str, Any], *, compiled: bool, source: Path | None = None
+    ) -> None:
         self.metrics_port = free_ports(1)
         super().__init__(
             directory,
@@ -110,7 +116,7 @@ class Side(MqlakeBroker):
                 **config,
             },
         )
-        self.compiled = compiled
+        self.compiled, self.source = compiled, source
         code = ALIKE + (LOADED if compiled else "") + MQLAKE[-1]
         self._command = [*MQLAKE[:-1], code]
 
@@ -120,6 +126,8 @@ class Side(MqlakeBroker):
                 patch.delenv("MQLAKE_NO_JIT", raising=False)
             else:
                 patch.setenv("MQLAKE_NO_JIT", "1")
+            if self.source is not None:
+                patch.setenv("PYTHONPATH", str(self.source))
             super().start()
 
     def metrics(self) -> dict[str, float]:
@@ -199,7 +207,12 @@ class Life:
     """One pair of brokers."""
 
     def __init__(
-        self, directory: Path, seed: int, config: Mapping[str, Any] | None = None, rounds: int = 4
+        self,
+        directory: Path,
+        seed: int,
+        config: Mapping[str, Any] | None = None,
+        rounds: int = 4,
+        against: Path | None = None,
     ) -> None:
         self.dice = random.Random(seed)
         self.seed, self.rounds = seed, rounds
@@ -209,7 +222,8 @@ class Life:
         self.signed = self.dice.random() < 0.3
         self.config = {**drawn, **(SIGNED if self.signed else {}), **(config or {})}
         self.sides = [
-            Side(directory / name, self.config, compiled=name == "fast") for name in ("fast", "plain")
+            Side(directory / "fast", self.config, compiled=True),
+            Side(directory / "plain", self.config, compiled=False, source=against),
         ]
         self.alone = self.dice.random() < 0.4
         self.lines: list[Line] = []
@@ -651,7 +665,8 @@ class Life:
             self.compare(line, [])
 
     def live(self) -> str:
-        """How many requests there were."""
+        """How many requests there were, messages, and of them by the fast loop. AssertionError at a difference, or when
+        the loop had nothing that it might have had."""
         count = 1 if self.alone else self.dice.choice((2, 4, 8))
         for _ in range(count + 1):
             self.lines.append(Line(self.sides))
@@ -688,10 +703,16 @@ class Life:
         for side in self.sides:
             assert "Traceback" not in side.log.read_text(), side.log
         self.compare_stores()
-        by_loop = re.findall("by the loop: ([0-9]+)", self.sides[0].log.read_text())[0]
+        by_loop = int(re.findall("by the loop: ([0-9]+)", self.sides[0].log.read_text())[0])
+        assert (by_loop > 0) == self.has_loop, f"seed {self.seed}: {by_loop} by the loop, {self.config}"
         return (
             f"{self.asked} requests, {self.log_size} messages, {by_loop} of them by the loop, {self.config}"
         )
+
+    @property
+    def has_loop(self) -> bool:
+        """True if the settings allow messages to be stored by the fast loop: then some have to be."""
+        return all(self.config[setting] == "false" for setting in WITHOUT_LOOP)
 
     def sends_of(self, who: int, count: int) -> list[tuple[bytes, bool]]:
         many, self_lines = len(self.lines) - 1, self.lines
@@ -766,34 +787,38 @@ def _units(queue: Any, *, places: bool) -> list[bytes]:
     return units
 
 
-def run(seed: int, directory: Path, rounds: int = 4, **config: object) -> str:
-    life = Life(directory, seed, config, rounds)
+def run(seed: int, directory: Path, rounds: int = 4, against: Path | None = None, **config: object) -> str:
+    life = Life(directory, seed, config, rounds, against)
     with life.sides[0], life.sides[1]:
         return life.live()
 
 
-def main() -> None:
+def main() -> int:
+    """The exit status: 1 when a life differed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--against", type=Path, help="another checkout")
     arguments = parser.parse_args()
+    source = arguments.against and arguments.against.resolve() / "src"
     config = dict(each.split("=", 1) for each in arguments.set)
-    ends, seed = time.monotonic() + 60 * arguments.minutes, arguments.seed
+    ends, seed, differ = time.monotonic() + 60 * arguments.minutes, arguments.seed, 0
     while time.monotonic() < ends:
         directory = Path(tempfile.mkdtemp(prefix="oracle-"))
         began = time.monotonic()
         try:
-            asked = run(seed, directory, arguments.rounds, **config)
+            asked = run(seed, directory, arguments.rounds, source, **config)
         except AssertionError as error:
             print("DIFFERS:", error, directory, flush=True)
-            seed += 1
+            seed, differ = seed + 1, differ + 1
             continue
         print(f"seed {seed}: {asked} in {time.monotonic() - began:.0f} s", flush=True)
         shutil.rmtree(directory)
         seed += 1
+    return min(differ, 1)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Pull frames with bytes, records and units damaged, given to the compiled code that answers pulls without Python.
 
-    NUMBA_BOUNDSCHECK=1 python -m tests.fuzz.pull_frames BYTES [SEED]     so many bytes of frames, every index checked
+    python -m tests.fuzz.pull_frames BYTES [SEED]     so many bytes of frames
 
 A model in Python says which frames are pulls, and what each is answered: the same bytes come out of a socket. Where
 units or records are damaged, whole answers come out, of records that are where the log says they are.
@@ -16,10 +16,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from mqlake.compiled import load
-from mqlake.compiled.kernels import pull_layout as layout
+from mqlake import native
 from mqlake.formats.columns import Int64s
 from mqlake.formats.record import encode_record
+from mqlake.native import pull_layout as layout
 
 NUMBER = rb"(0|[1-9][0-9]{0,17})"
 HEADERS = (
@@ -44,7 +44,7 @@ class Pulls:
     """Two queues in one log, and the arrays of pull_layout."""
 
     def __init__(self) -> None:
-        kernels = load("mqlake.compiled.kernels.pulls")
+        kernels = native.module("pulls")
         assert kernels is not None
         self.kernels = kernels
         self.numbers: Int64s = np.zeros(layout.NUMBERS_SIZE, np.int64)

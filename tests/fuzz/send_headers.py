@@ -1,6 +1,6 @@
 """Frames with damaged headers, each after two of the same shape, given to the compiled reader of headers.
 
-    NUMBA_BOUNDSCHECK=1 python -m tests.fuzz.send_headers BYTES [SEED]     so many bytes of frames, every index checked
+    python -m tests.fuzz.send_headers BYTES [SEED]     so many bytes of frames
 
 What it reads is what the codec reads, and the same whether a shape was known before or not.
 """
@@ -12,8 +12,8 @@ import random
 import struct
 import sys
 
-from mqlake.compiled.kernels import frames as kernels
-from tests.compiled.kernels.test_frames import HEAD, assert_alike, read
+from mqlake.native import frame_layout as layout
+from tests.native.test_frames import HEAD, assert_alike, read
 
 ODD = b'"\\,:{} 0a9-\0\1\x7f\x80\xe4\xffu'
 TEXTS = (
@@ -64,14 +64,14 @@ def run(size: int, seed: int = 1) -> tuple[int, int, int]:
     chance, done, count, found = random.Random(seed), 0, 0, 0
     letters = [chr(97 + n) for n in range(13)]
     while done < size:
-        names = chance.choice((letters, list(kernels.LONG_NAMES[:13]), chance.sample(letters, 5)))
+        names = chance.choice((letters, list(layout.LONG_NAMES[:13]), chance.sample(letters, 5)))
         separators = chance.choice(SEPARATORS)
         alike = [framed(header(chance, names, separators)) for _ in range(2)]
         data = damaged(chance, framed(header(chance, names, separators)))
         HEAD[:] = 0
         alone = read(data)
         for frame in alike:
-            assert read(frame)[0] > 0 and HEAD[kernels.HEAD_SHAPE] > 0
+            assert read(frame)[0] > 0 and HEAD[layout.HEAD_SHAPE] > 0
         after = assert_alike(data)
         assert after == alone[0], data
         done += len(data) + sum(map(len, alike))

@@ -55,10 +55,10 @@ from mqlake.broker.controller import BrokerController
 from mqlake.broker.requests.send_message import SendMessageProcessor
 
 
-async def start(self, start=BrokerController.start):
+async def start(self, start=BrokerController.start, **more):
     for path in self.server.fast_paths[:2]:
         path.load()  # else after some hundred requests
-    await start(self)
+    await start(self, **more)
 
 
 def process(self, connection, request, header, process=SendMessageProcessor._process):

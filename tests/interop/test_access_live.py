@@ -363,6 +363,7 @@ def go(peer: Path, home: Path, *arguments: object, **keys: str) -> subprocess.Co
     )
 
 
+@pytest.mark.nightly
 def test_go_client(users: Broker, peer: Path, tmp_path: Path) -> None:
     sent = go(peer, tmp_path, "send", users.namesrv, "goT", 10)
     assert sent.returncode == 0, sent.stderr
@@ -371,6 +372,7 @@ def test_go_client(users: Broker, peer: Path, tmp_path: Path) -> None:
     assert sorted(int(json.loads(line)["body"]) for line in consumed.stdout.splitlines()) == list(range(10))
 
 
+@pytest.mark.nightly
 def test_go_client_is_refused(peer: Path, tmp_path: Path) -> None:
     """With a name server that gives everybody its routes, as RocketMQ's does: ours refuses these before the client
     comes to the broker, and the client then says only that it has no route."""

@@ -40,6 +40,7 @@ def run(peer: Path, *arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.nightly
 def test_go_sends_and_consumes(peer: Path, tmp_path: Path):
     with any_broker(tmp_path) as broker:
         results = run(peer, "send", broker.namesrv, "GoTopic", COUNT)

@@ -46,7 +46,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.loop import run
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.interop.java_client import JavaClients
-from tests.waiting import PATIENCE_S, until_async
+from tests.waiting import PATIENCE_S, trying, until_async
 
 pytestmark = pytest.mark.java
 
@@ -206,7 +206,7 @@ def test_a_delay_and_a_topic_that_is_made_with_its_first_message(broker: Broker)
 async def unanswered(asker: Producer, topic: str) -> None:
     """Asks what nobody answers, with as little time as is enough to ask."""
     timeout_s = 0.3
-    while True:
+    for _ in trying("nobody answers in time"):
         try:
             await asker.request(Message(topic, b"silence"), timeout_s=timeout_s)
         except SendError:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mqlake.auth import config as auth_config
-from mqlake.base import later_keys
+from mqlake.base import keys_since_5_4
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import Setting, UnusedKey, text_of
 from mqlake.broker import config as broker_config
@@ -73,17 +73,25 @@ def test_every_key_of_java_is_sorted_and_has_its_default(
         assert unused.keys() - keys.keys() == set(), "no key that Java does not have"
 
 
+@pytest.mark.nightly
 def test_a_configuration_of_a_later_rocketmq_is_understood(tmp_path: Path) -> None:
-    """5.5.1 has all keys of `later_keys`, with these defaults, and no others that are unknown here."""
+    """5.5.1 has all keys of `keys_since_5_4`, with these defaults, and no others that are unknown here. Of those that
+    act here and that 5.3.3 does not have, the ones marked as later are its."""
     with JavaWire(tmp_path, jvm=NUMBERS_OF_THREADS, version="5.5.1") as java:
         of_broker = keys_of(java, "common.BrokerConfig")
         of_store = keys_of(java, "store.config.MessageStoreConfig")
-    for keys, later in ((of_broker, later_keys.BROKER_KEYS), (of_store, later_keys.STORE_KEYS)):
+    for keys, later in ((of_broker, keys_since_5_4.BROKER_KEYS), (of_store, keys_since_5_4.STORE_KEYS)):
         assert [key for key in keys if key not in broker_config.KEYS] == []
         assert {key: keys.get(key) for key in later} == {
             key: text_of(known.default) for key, known in later.items() if known.default is not None
         }
         assert not later.keys() & (BROKER_KEYS.keys() | STORE_KEYS.keys() | broker_config.SETTINGS.keys())
+    own = {
+        key: known for key, known in {**broker_config.SETTINGS, **store_config.SETTINGS}.items() if known.own
+    }
+    assert own.keys() & (of_broker.keys() | of_store.keys()) == {
+        key for key, known in own.items() if known.later
+    }
 
 
 def test_no_key_is_sorted_twice_or_made_up(java: JavaWire) -> None:

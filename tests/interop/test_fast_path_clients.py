@@ -66,6 +66,7 @@ def test_python(broker: MqlakeBroker) -> None:
     assert_all_are_fast(broker, "Python", 2 * COUNT)
 
 
+@pytest.mark.nightly
 def test_go(broker: MqlakeBroker, peer: Path) -> None:
     go.run(peer, "send", broker.namesrv, "Go", COUNT)
     assert_all_are_fast(broker, "Go", COUNT)

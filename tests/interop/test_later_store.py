@@ -38,6 +38,7 @@ def sent_by_mqlake(store: DefaultMessageStore, name: str) -> None:
     assert store.put_messages(both).is_ok
 
 
+@pytest.mark.nightly
 def test_a_directory_goes_to_and_fro(later_java_store: JavaStore, tmp_path: Path) -> None:
     java, root = later_java_store, tmp_path / "store"
     assert java.peer.request("hello")["rocketmq"] == "V5_5_1"

@@ -14,6 +14,7 @@ from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from tests.interop.metaq_peer import MetaqPeer, MetaqPeerError, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
 from tests.ports import free_port
+from tests.waiting import trying
 
 pytestmark = pytest.mark.java
 
@@ -148,7 +149,7 @@ def test_a_restart_of_the_broker_under_load(
         """Each message is sent until it is acknowledged."""
         for _ in range(count):
             body = b"%d" % len(acknowledged)
-            while True:
+            for _ in trying("the message is acknowledged"):
                 try:
                     (sent,) = metaq_peer.send(zk, "load", [body])
                 except MetaqPeerError:

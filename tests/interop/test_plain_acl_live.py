@@ -157,6 +157,7 @@ def kind(text: str) -> str:
     return re.sub(r"(topic|group):\S*", "", text)
 
 
+@pytest.mark.nightly
 def test_both_brokers_decide_alike_but_for_what_any_account_may_there(
     theirs: JavaBroker, ours: MqlakeBroker
 ) -> None:
@@ -218,6 +219,7 @@ def changed(broker: JavaBroker | MqlakeBroker, path: Path) -> tuple[list[int], d
     return codes, document
 
 
+@pytest.mark.nightly
 def test_both_change_their_files_alike(theirs: JavaBroker, ours: MqlakeBroker) -> None:
     """Last: both brokers have other accounts afterwards."""
     there = changed(theirs, theirs.directory / "BrokerStartup" / "conf" / "plain_acl.yml")

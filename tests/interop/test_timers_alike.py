@@ -82,7 +82,9 @@ def units(root: Path) -> np.ndarray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("version", [ROCKETMQ_VERSION, LATER_VERSION])
+@pytest.mark.parametrize(
+    "version", [ROCKETMQ_VERSION, pytest.param(LATER_VERSION, marks=pytest.mark.nightly)]
+)
 def test_each_delivers_what_the_other_has_left(tmp_path: Path, version: str) -> None:
     root = tmp_path / "store"
     begun = now_ms()

@@ -23,6 +23,8 @@ class S3Server:
     endpoint: str
     requests: Counter[str] = field(default_factory=Counter)
     """By method."""
+    is_away: bool = False
+    """Then every request is answered with 503."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -46,12 +48,22 @@ def s3_server() -> Iterator[S3Server]:
     def counted(handler: Any, *_: Any) -> None:
         server.requests[handler.command] += 1
 
+    run_wsgi = werkzeug.serving.WSGIRequestHandler.run_wsgi
+
+    def answered(handler: Any) -> None:
+        if server.is_away:
+            handler.close_connection = True
+            handler.send_error(503, "Slow Down")
+        else:
+            run_wsgi(handler)
+
     import fsspec
 
     try:
         with (
             mock.patch.dict(os.environ, KEYS),
             mock.patch.object(werkzeug.serving.WSGIRequestHandler, "log_request", counted),
+            mock.patch.object(werkzeug.serving.WSGIRequestHandler, "run_wsgi", answered),
         ):
             fsspec.filesystem("s3", **server.options).mkdir(BUCKET)
             yield server

@@ -79,6 +79,7 @@ def test_topics_as_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
+@pytest.mark.nightly
 def test_tables_with_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the session of the tests, which session() gives again."""
     orders(tmp_path / "store")

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import mqlake.lake
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreError, WrongFileSizeError
-from mqlake.lake.offload import offload
+from mqlake.store.archive.offload import offload
 from tests.lake.s3 import BUCKET, S3Server, s3_server
 from tests.lake.test_dataset import rows_of
 from tests.spark.stores import copy_store, log_files
@@ -98,7 +98,7 @@ def test_again_copies_only_what_is_new(every_kind: Path, tmp_path: Path, s3: S3S
 def test_what_is_not_the_same_log_is_refused(
     every_kind: Path, tmp_path: Path, s3: S3Server, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqlake.lake.offload.TAIL", 100)
+    monkeypatch.setattr("mqlake.store.archive.uploader.TAIL", 100)
     store = copy_store(every_kind, tmp_path / "store")
     offload(str(store), place, storage_options=s3.options)
     fs, newest = fsspec.filesystem("s3", **s3.options), Path(log_files(store)[-2]).name

@@ -84,3 +84,13 @@ class TestMessage:
     def test_msg_id(self):
         message = MessageExt("T", store_host=("127.0.0.1", 10911), physical_offset=0)
         assert message.msg_id == "7F00000100002A9F0000000000000000"
+
+
+@pytest.mark.parametrize("keys", [5, [1], [None]])
+def test_keys_of_another_type_are_named(keys: object) -> None:
+    for make in (
+        lambda: Message("T", keys=keys),  # type: ignore[arg-type]
+        lambda: setattr(Message("T"), "keys", keys),
+    ):
+        with pytest.raises(TypeError, match="keys has to be str, or several of them, not"):
+            make()

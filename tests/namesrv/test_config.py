@@ -37,6 +37,13 @@ def test_values_that_cannot_be_used(setting):
         NamesrvConfig.from_mapping(setting)
 
 
+def test_deleting_topics_that_a_registration_lacks_is_remarked_on():
+    """Brokers that register new topics together would lose the routes of all others."""
+    _, remarks = NamesrvConfig.from_mapping({"deleteTopicWithBrokerRegistration": "true"})
+    assert ["enableSingleTopicRegister=true" in remark for remark in remarks] == [True]
+    assert NamesrvConfig.from_mapping({"deleteTopicWithBrokerRegistration": "false"})[1] == []
+
+
 def test_access_control_is_set_where_the_name_server_runs():
     config, remarks = NamesrvConfig.from_mapping({"authenticationEnabled": "true"})
     assert config.auth.authentication_enabled and remarks == []

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from mqlake.namesrv import route_info_manager
 from mqlake.namesrv.route_info_manager import BROKER_EXPIRES_MS, RouteInfoManager
 from mqlake.remoting.bodies.route import QueueData
 from mqlake.remoting.bodies.topic import (
@@ -64,6 +65,30 @@ def register(routes, addr=MASTER, name="a", broker_id=0, cluster="c", topics=("T
 def addresses(routes, topic="T"):
     route = routes.pickup_topic_route_data(topic)
     return None if route is None else {b.broker_name: b.broker_addrs for b in route.broker_datas}
+
+
+def test_many_topics_are_taken_in_steps(routes, monkeypatch):
+    monkeypatch.setattr(route_info_manager, "TOPICS_PER_STEP", 3)
+    topics = [f"T{number}" for number in range(6)]
+    for counter, expected in ((1, [3, 6]), (2, [6, 6])):
+        register(routes, topics=topics, counter=counter, channel="connection")
+        taken = [len(routes.topic_queue_table)]
+        while routes.take_more_topics():
+            taken.append(len(routes.topic_queue_table))
+        assert [*taken, len(routes.topic_queue_table)] == expected
+    assert not routes.take_more_topics()
+
+
+@pytest.mark.parametrize("has_replica", [False, True])
+def test_a_broker_that_goes_between_two_steps_leaves_no_topic_behind(routes, monkeypatch, has_replica):
+    monkeypatch.setattr(route_info_manager, "TOPICS_PER_STEP", 3)
+    if has_replica:
+        register(routes, REPLICA, broker_id=1)
+    register(routes, topics=[f"T{number}" for number in range(10)], channel="connection")
+    routes.on_channel_destroy("connection")
+    assert not routes.take_more_topics()
+    # those of a master go with its last replica
+    assert len(routes.topic_queue_table) == (3 if has_replica else 0)
 
 
 def test_register_and_ask(routes):
@@ -127,6 +152,31 @@ def test_a_master_with_an_older_state_does_not_come_back(routes):
     assert addresses(routes) == {"a": {0: MASTER}}
     register(routes, "10.0.0.7:1", state=3)
     assert addresses(routes) == {"a": {0: "10.0.0.7:1"}}
+
+
+def test_a_broker_that_is_refused_is_not_kept_alive(routes):
+    """Its former place would never expire."""
+    old = "10.0.0.7:1"
+    register(routes, old, state=1)
+    register(routes, state=2)
+    assert {addr for _, addr in routes.broker_live_table} == {old, MASTER}
+    register(routes, old, state=1)
+    assert {addr for _, addr in routes.broker_live_table} == {MASTER}
+    register(routes, "10.0.0.8:1", "b", state=0)
+    register(routes, "10.0.0.9:1", "b", state=0)  # no older than what is there
+    assert addresses(routes)["b"] == {0: "10.0.0.9:1"}
+
+
+def test_mappings_are_those_of_the_broker_that_they_name(routes):
+    body = wrapper("T", "U")
+    body.topic_queue_mapping_info_map = {
+        "T": TopicQueueMappingInfo(topic="T", bname="other"),
+        "U": TopicQueueMappingInfo(topic="U"),
+    }
+    register(routes, body=body)
+    found = {topic: set(by_broker) for topic, by_broker in routes.topic_queue_mapping_info_table.items()}
+    assert found == {"T": {"other"}, "U": {"a"}}
+    assert set(routes.pickup_topic_route_data("U").topic_queue_mapping_by_broker) == {"a"}
 
 
 def test_one_topic_before_the_broker_is_refused(routes):
@@ -324,3 +374,17 @@ class Tables(RuleBasedStateMachine):
 
 TestTables = Tables.TestCase
 TestTables.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_the_mapping_of_a_static_topic_goes_with_the_topic(routes):
+    """Else an ordinary topic that is made under its name would have logical queues."""
+    body = wrapper("T", "U")
+    body.topic_queue_mapping_info_map = {"T": TopicQueueMappingInfo(topic="T", bname="a", total_queues=8)}
+    register(routes, body=body)
+    routes.delete_topic("T")
+    register(routes, body=wrapper("T", "U"), counter=9)
+    assert routes.pickup_topic_route_data("T").topic_queue_mapping_by_broker is None
+    register(routes, body=body, counter=10)
+    routes.delete_topic("T", "c")
+    register(routes, body=wrapper("T", "U"), counter=11)
+    assert routes.pickup_topic_route_data("T").topic_queue_mapping_by_broker is None

@@ -12,7 +12,7 @@ import pytest
 
 from mqlake.errors import ResponseError
 from mqlake.message import crc32
-from mqlake.namesrv import processors
+from mqlake.namesrv import processors, route_info_manager
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.bodies.route import (
@@ -202,6 +202,55 @@ def test_a_long_registration_holds_up_no_client_and_keeps_its_turn(tmp_path, mon
     run(main())
 
 
+def test_clients_are_served_while_many_topics_are_taken(tmp_path, monkeypatch):
+    """300,000 topics in one step are two thirds of a second in which no client gets a route."""
+    monkeypatch.setattr(route_info_manager, "TOPICS_PER_STEP", 10)
+
+    async def main():
+        turns, seen = 0, []
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with serving(tmp_path) as peer:
+            routes = peer.controller.routes
+            take = routes.take_more_topics
+
+            def counted() -> bool:
+                seen.append((turns, len(routes.topic_queue_table)))
+                return take()
+
+            monkeypatch.setattr(routes, "take_more_topics", counted)
+            counting = asyncio.ensure_future(others())
+            await peer.register(*(f"T{n}" for n in range(35)))
+            counting.cancel()
+            assert len(routes.topic_queue_table) == 35
+            assert [count for _, count in seen] == [0, 10, 20, 30]
+            between = [turn for turn, _ in seen[1:]]
+            assert len(set(between)) == len(between)
+
+    run(main())
+
+
+def test_more_registrations_than_can_be_held_are_refused(tmp_path, monkeypatch):
+    """They wait for each other, unsigned ones too: the memory that they take is bounded."""
+    monkeypatch.setattr(processors, "HELD_MAX", 4000)
+
+    async def main():
+        async with serving(tmp_path) as peer:
+            for counter in (1, 2):
+                await peer.register("T", "U", counter=counter)  # held no longer than it takes
+                with pytest.raises(ResponseError, match="register again later") as refused:
+                    await peer.register(*(f"T{n}" for n in range(100)))
+                assert refused.value.code == ResponseCode.SYSTEM_BUSY
+            assert set(peer.controller.routes.topic_queue_table) == {"T", "U"}
+
+    run(main())
+
+
 def test_a_broker_goes_with_its_connection(tmp_path):
     async def main():
         async with serving(tmp_path) as peer:
@@ -330,11 +379,16 @@ def test_key_value_configuration(tmp_path):
     run(main())
 
 
-def test_configuration_from_outside(tmp_path):
+def test_configuration_from_outside(tmp_path, caplog):
     async def main():
         async with serving(tmp_path) as peer:
             await peer.call(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"supportActingMaster=true")
             assert peer.controller.routes.support_acting_master
+            for _ in range(2):  # said once
+                await peer.call(
+                    RequestCode.UPDATE_NAMESRV_CONFIG, body=b"deleteTopicWithBrokerRegistration=true"
+                )
+            assert caplog.text.count("enableSingleTopicRegister=true at every broker") == 1
             shown = (await peer.call(RequestCode.GET_NAMESRV_CONFIG)).body_bytes()
             assert b"supportActingMaster=true\n" in shown
             assert (tmp_path / "namesrv.properties").read_bytes() == shown

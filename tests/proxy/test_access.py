@@ -37,6 +37,19 @@ def test_only_who_signs_may(tmp_path: Path):
         peer.sign("root", "wrong")
         answer = await peer.send(message("T"))
         assert (answer.status.code, answer.status.message) == (Code.UNAUTHORIZED, "check signature failed.")
+        peer.sign("root", "secret1234")
+        whole = peer.metadata["authorization"]
+        for wrong in (
+            whole[:-38],
+            whole[:-2],
+            whole + "00",
+        ):  # the first byte, all but the last, and one more
+            peer.metadata["authorization"] = wrong
+            answer = await peer.send(message("T"))
+            assert (answer.status.code, answer.status.message) == (
+                Code.UNAUTHORIZED,
+                "check signature failed.",
+            )
         peer.sign("nobody", "secret1234")
         assert (await peer.send(message("T"))).status.code == Code.UNAUTHORIZED
         assert peer.count("T") == 0

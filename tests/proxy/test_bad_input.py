@@ -17,7 +17,7 @@ from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code, MessageType
 from mqlake.proxy.values import duration, timestamp
 from tests.proxy.live import Peer, consumer_settings, message, on_a_broker, producer_settings, resource
-from tests.waiting import until_async
+from tests.waiting import trying, until_async
 
 SETTINGS = {"timerWheelEnable": "true", "recallMessageEnable": "true", "transactionCheckInterval": "200"}
 
@@ -33,10 +33,11 @@ async def begin(peer: Peer, group: str, topic: str) -> None:
 
 async def received(peer: Peer, topic: str, group: str, **more: Any) -> definition.Message:
     """One message."""
-    while True:
-        for answer in await peer.receive(topic, group, batch_size=1, **more):
-            if answer.HasField("message"):
-                return answer.message
+    for _ in trying("a message comes"):
+        answers = await peer.receive(topic, group, batch_size=1, **more)
+        if found := [answer.message for answer in answers if answer.HasField("message")]:
+            break
+    return found[0]
 
 
 async def acknowledged(peer: Peer, topic: str, group: str, handle: str, message_id: str = "id-1") -> Any:

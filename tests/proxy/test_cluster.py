@@ -39,7 +39,7 @@ from mqlake.remoting.loop import run
 from tests.auth.people import entry
 from tests.broker.live import make_controller
 from tests.proxy.live import Peer, consumer_settings, message, producer_settings, resource
-from tests.waiting import until_async
+from tests.waiting import trying, until_async
 
 INNER = Credentials("inner", "inner-secret")
 SETTINGS = {
@@ -229,7 +229,7 @@ async def transactions(cluster: Cluster, peer: Peer, broker: str, topic: str) ->
     assert (await peer.call("EndTransaction", end)).status.code == Code.OK
     await until_async(lambda: cluster.count(broker, topic) == 1)
     await peer.send(message(topic, b"2", "orphan", message_type=MessageType.TRANSACTION))
-    while True:
+    for _ in trying("the broker asks"):
         asked = (await stream.read()).recover_orphaned_transaction_command
         if asked.message.system_properties.message_id == "orphan":
             break

@@ -83,8 +83,20 @@ def test_bodies_are_sent_in_an_encoding_that_all_clients_know():
 
 
 def test_a_client_notices_a_damaged_body():
-    digest = sent(b"body", crc=1).system_properties.body_digest
-    assert (digest.type, digest.checksum) == (DigestType.CRC32, "00000001-DAMAGED")
+    for sys_flag in (0, 1):
+        system = sent(b"body", sys_flag=sys_flag, crc=1).system_properties
+        digest = system.body_digest
+        assert (digest.type, digest.checksum) == (DigestType.CRC32, "00000001-DAMAGED")
+        assert system.body_encoding == Encoding.IDENTITY
+
+
+def test_a_body_that_is_no_gzip_keeps_the_label_that_its_producer_gave_it():
+    """As IDENTITY a consumer would take it for plain, which its producer said it is not."""
+    message = sent(b"hello", sys_flag=1)
+    system = message.system_properties
+    assert (message.body, system.body_encoding) == (b"hello", Encoding.GZIP)
+    md5 = hashlib.md5(b"hello").hexdigest().upper()
+    assert (system.body_digest.type, system.body_digest.checksum) == (DigestType.MD5, md5)
 
 
 @given(

@@ -59,7 +59,7 @@ def test_a_pull_that_waits_is_answered_before_the_client_gives_up(tmp_path: Path
         await peer.records("T", 1)
         waiting = pull(1)
         waiting.long_polling_timeout.CopyFrom(duration(300))
-        status, last = await peer.stream("PullMessage", waiting, timeout_s=4)
+        status, last = await peer.stream("PullMessage", waiting)
         assert (status.status.code, last.next_offset) == (Code.MESSAGE_NOT_FOUND, 1)
         waiting.long_polling_timeout.CopyFrom(duration(20_000))
         answer = asyncio.ensure_future(peer.stream("PullMessage", waiting))

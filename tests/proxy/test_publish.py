@@ -115,6 +115,26 @@ def without_body() -> Message:
     return message("T", b"")
 
 
+def test_a_lite_message_is_refused_by_the_topics_that_are_for_them_too(tmp_path: Path):
+    """Nothing would hand it out: accepted, it would be acknowledged and reach nobody."""
+
+    async def scene(peer: Peer) -> None:
+        peer.create_topic("Parent")
+        topics = peer.controller.broker.topic_config_manager.topic_config_table
+        topics["Parent"].attributes = {"message.type": "LITE"}  # as topics.json of RocketMQ 5.5 says it
+        answer = await peer.send(message("Parent", lite_topic="child"))
+        assert answer.status.code == Code.NOT_IMPLEMENTED
+        assert "lite topics are not supported" in answer.status.message
+        inner = message("T")
+        peer.create_topic("T")
+        inner.user_properties["INNER_MULTI_DISPATCH"] = "%LMQ%a"
+        refused = (await peer.send(inner)).status
+        assert refused.code == Code.ILLEGAL_MESSAGE_PROPERTY_KEY and "INNER_MULTI_DISPATCH" in refused.message
+        assert peer.controller.broker.store.commit_log_files.max_offset == 0
+
+    on_a_broker(tmp_path, scene)
+
+
 REFUSED = [
     (message("a b"), Code.ILLEGAL_TOPIC),
     (message("TBW102"), Code.ILLEGAL_TOPIC),
@@ -127,7 +147,7 @@ REFUSED = [
     (changed(message_id=" "), Code.ILLEGAL_MESSAGE_ID),
     (changed(message_group=""), Code.ILLEGAL_MESSAGE_GROUP),
     (changed(message_group="g" * 64), Code.ILLEGAL_MESSAGE_GROUP),
-    (changed(lite_topic=" "), Code.ILLEGAL_LITE_TOPIC),
+    (changed(lite_topic="child"), Code.NOT_IMPLEMENTED),
     (with_properties(KEYS="x"), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     (with_properties(a="b\x02c"), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     (with_properties(a=LONG), Code.MESSAGE_PROPERTIES_TOO_LARGE),

@@ -153,7 +153,7 @@ def test_random_requests_for_streams(rpc: str, served: Served, data: st.DataObje
     request = data.draw(messages(SERVICE.methods_by_name[rpc].input_type))
     request.long_polling_timeout.seconds = 0
     with expecting_no_surprise():
-        first, *_ = served.runner.run(served.peer.stream(rpc, request, timeout_s=5.3))
+        first, *_ = served.runner.run(served.peer.stream(rpc, request))
     assert first.WhichOneof("content") == "status"
 
 

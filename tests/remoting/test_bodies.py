@@ -261,7 +261,14 @@ def test_a_compressed_registration_that_is_none(data: bytes):
         decode_compressed(data, 479)
 
 
+def test_a_long_piece_of_a_registration_is_refused_unread(monkeypatch: pytest.MonkeyPatch):
+    """Blanks of many megabytes, which compress to nothing, would be read as JSON by and by."""
+    monkeypatch.setattr("mqlake.remoting.bodies.compressed.PIECE_SIZE_MAX", 1000)
+    with pytest.raises(FormatError, match="a piece of 1001 bytes; 1000 are allowed"):
+        decode_compressed(compressed(piece(b" " * 1001)), 479)
+
+
 def test_a_registration_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mqlake.remoting.bodies.compressed.DECOMPRESSED_SIZE_MAX", 1000)
-    with pytest.raises(FormatError, match="too large"):
+    with pytest.raises(FormatError, match="unpacks to more than 1000 bytes"):
         decode_compressed(zlib.compress(bytes(10_000)), 479)

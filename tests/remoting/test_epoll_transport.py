@@ -125,7 +125,9 @@ def test_half_frames_of_every_length(run: Run) -> None:
                 writer.write(frame[size:])
                 got = b""
                 while not frame_end(got, 0, len(got)):
-                    got += await reader.read(1 << 16)
+                    more = await asyncio.wait_for(reader.read(1 << 16), PATIENCE_S)
+                    assert more, "the connection was closed"
+                    got += more
                 assert decode_frame(memoryview(got), 0, len(got)).body == b"body"
             writer.close()
             await until_async(lambda: len(service.server.connections) == 1, "it is gone")

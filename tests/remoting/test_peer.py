@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 from collections.abc import Callable
 
 import pytest
 
 from mqlake.errors import RemotingConnectError, RemotingTimeoutError
-from mqlake.remoting.peer import FILES_SAID_S, IDLE_CHECK_S, FilesKept, IdleChecks, PeerConnection
+from mqlake.remoting.peer import IDLE_CHECK_S, IdleChecks, PeerConnection
 
 
 class Recorded(asyncio.Transport):
@@ -313,27 +312,3 @@ class TestIdle:
         checks.stop()
         assert timer is not None and timer.cancelled()
         checks.stop()  # once is enough
-
-
-def test_the_last_descriptors_are_for_files(caplog: pytest.LogCaptureFixture):
-    now = 100.0
-    kept = FilesKept(lambda: now)
-
-    async def scene() -> Peer:
-        return Peer(asyncio.get_running_loop())
-
-    peer = asyncio.run(scene())
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (800, before[1]))
-    try:
-        assert [kept.refuses(peer, fd) for fd in (10, 699, 700, 799)] == [False, False, True, True]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (4000, before[1]))
-        assert [kept.refuses(peer, fd) for fd in (3743, 3744)] == [False, True]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    [line] = caplog.messages
-    assert "192.0.2.1:9876: closed, as this process may have 800 files" in line
-    assert "ulimit -n" in line
-    now += FILES_SAID_S
-    kept.refuses(peer, before[0])
-    assert "(refused so far: 4)" in caplog.messages[1]

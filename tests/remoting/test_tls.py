@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from mqlake.errors import ConfigError, RemotingConnectError
+from mqlake.errors import CertificateError, ConfigError, RemotingConnectError
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.server import RemotingServer
@@ -46,6 +46,30 @@ async def serve(tls: TlsConfig) -> RemotingServer:
     )
     await server.start("127.0.0.1", 0)
     return server
+
+
+@pytest.mark.parametrize(
+    ("named", "trusted", "words"),
+    [
+        ("example.org", "ca.pem", r"subjectAltName=IP:127\.0\.0\.1"),
+        ("127.0.0.1", "other.pem", "trust the certificate itself or the authority"),
+    ],
+)
+def test_a_certificate_that_is_not_accepted_says_what_to_do(run, tmp_path, named, trusted, words):
+    authority, path = trustme.CA(), str(tmp_path / "server.pem")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    authority.issue_cert(named).private_key_and_cert_chain_pem.write_to_path(path)
+
+    async def main():
+        server = await serve(TlsConfig(mode=TlsMode.ENFORCING, cert_path=path, key_path=path))
+        context = client_context(trust_cert_path=str(tmp_path / trusted))
+        async with RemotingClient(tls=context) as client:
+            with pytest.raises(CertificateError, match=words):
+                await ask(server, client)
+        await server.stop()
+
+    run(main())
 
 
 PLAIN_OK = {TlsMode.DISABLED: True, TlsMode.PERMISSIVE: True, TlsMode.ENFORCING: False}

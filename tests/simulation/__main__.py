@@ -1,4 +1,5 @@
-"""`python -m tests.simulation --seed 1 --lives 10000`: lives of a master and its slaves in virtual time."""
+"""`python -m tests.simulation --seed 1 --lives 10000`: lives of a master and its slaves in virtual time; with
+`--kind failover` of a group that elects its master."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import argparse
 import sys
 import time
 
+from tests.simulation.failover import FailoverLife
 from tests.simulation.java_lives import LifeWithAJavaMaster, LifeWithJavaSlaves
 from tests.simulation.life import BrokenPromiseError, Life
 
-KINDS = {kind.KIND: kind for kind in (Life, LifeWithJavaSlaves, LifeWithAJavaMaster)}
+KINDS = {kind.KIND: kind for kind in (Life, LifeWithJavaSlaves, LifeWithAJavaMaster, FailoverLife)}
 
 
 def main() -> int:
@@ -20,12 +22,15 @@ def main() -> int:
     )
     parser.add_argument("--lives", type=int, default=1000)
     parser.add_argument(
-        "--seconds", type=float, default=15.0, help="of virtual time with faults, in each life"
+        "--seconds",
+        type=float,
+        help="of virtual time with faults, in each life; without, as the tests have it",
     )
     arguments = parser.parse_args()
     began, broken, puts = time.monotonic(), 0, 0
     for number, seed in enumerate(range(arguments.seed, arguments.seed + arguments.lives), 1):
-        life = KINDS[arguments.kind](seed, seconds=arguments.seconds)
+        kind = KINDS[arguments.kind]
+        life = kind(seed) if arguments.seconds is None else kind(seed, seconds=arguments.seconds)
         try:
             life.run()
         except BrokenPromiseError as error:

@@ -3,7 +3,7 @@
 JavaConnection   counts every report it gets, the first one too; answers what it does not have with heartbeats
 JavaClient       compares an offset with its own end and nothing else, never truncates, and reports its page cache
 
-Facts: reference, replication, the two sides of a connection, appending on the slave, and the slave ahead of its master.
+Facts: DefaultHAService, DefaultHAConnection and DefaultHAClient of RocketMQ 5.3.3.
 """
 
 from __future__ import annotations

@@ -82,8 +82,13 @@ def plain_spark(every_kind: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         server.stdin.close()
 
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Java that is generated and compiled for each query does not pay for some hundred rows; the demo, the kills and what
+else has a driver of its own run as users do."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = mqlake.spark.session("mqlake tests", master="local[2]", short=True)
+    session = mqlake.spark.session("mqlake tests", master="local[2]", short=True, config=INTERPRETED)
     yield session
     session.stop()

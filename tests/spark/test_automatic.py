@@ -64,6 +64,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_a_fresh_session_reads_and_may_register_later(plain_spark: PlainSpark, every_kind: Path) -> None:
     """A JVM of its own, in which filters are not pushed down until `register`."""
     expected = str(sum(message.topic == "Topic-1" for message in seen(every_kind)))
@@ -71,6 +72,7 @@ def test_a_fresh_session_reads_and_may_register_later(plain_spark: PlainSpark, e
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_plain_spark_connect(plain_spark: PlainSpark, every_kind: Path, tmp_path: Path) -> None:
     """Sources and sinks, in the API and in SQL, of a client without mqlake: the server's Python finds them."""
     with MqlakeBroker(tmp_path / "broker") as broker:

@@ -17,6 +17,7 @@ from tests.spark.stores import SETTINGS, decoded, seen
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_on_two_executors(every_kind: Path, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mqlake-cluster-") as scratch:
         command = [sys.executable, "-m", "tests.spark.cluster_job", str(every_kind), str(tmp_path), scratch]

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from mqlake.formats.columns import plain, twin
+from mqlake.formats.columns import plain, record_codec
 from mqlake.spark.daemon import prefer_installed_pyspark
 
 SITE = Path(pyspark.__file__).parents[1]
@@ -60,7 +60,7 @@ def test_what_is_loaded_has_no_threads() -> None:
     assert found["pyspark"] == pyspark.__file__
     assert {"pyspark.worker", "pyarrow", "mqlake.lake.log.tasks"} < set(found["modules"])
     assert "pandas" not in found["modules"]
-    assert ("numba" in found["modules"]) == (twin() is not plain)
+    assert record_codec() is plain or "mqlake.native.columns" in found["modules"]
 
 
 def of_worker(spark: SparkSession) -> dict[str, Any]:

@@ -25,6 +25,7 @@ OF_SPARK = {"paths", "checkpointLocation", "queryName"}
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_the_snippets_run(
     spark: SparkSession, every_kind: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,3 +65,10 @@ def test_workers_without_mqlake(tmp_path: Path) -> None:
     parts.require_in_workers(session_on(str(python), "mqlake.zip"))  # sent along
     parts.require_in_workers(session_on(sys.executable))
     parts.require_in_workers(SimpleNamespace(_sc=None))  # type: ignore[arg-type]
+    with (
+        pytest.raises(MissingPartError, match="Spark's workers, which run on"),
+        parts.found_in_workers(session_on(str(python))),
+    ):
+        raise RuntimeError("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: commitlog.")
+    with pytest.raises(RuntimeError, match="another"), parts.found_in_workers(session_on(str(python))):
+        raise RuntimeError("another error")

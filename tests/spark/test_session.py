@@ -67,6 +67,7 @@ def made_in(directory: str) -> list[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_a_job_that_is_told_to_end_leaves_nothing(every_kind: Path, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="with space ") as scratch:
         command = [

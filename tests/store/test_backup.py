@@ -16,7 +16,9 @@ import pytest
 
 from mqlake.errors import ConfigError, StoreError
 from mqlake.store import backup as module
-from mqlake.store.backup import back_up, read_manifest, restore
+from mqlake.store.backup import back_up, restore
+from mqlake.store.backup_check import verify_backup
+from mqlake.store.backup_manifest import read_manifest
 from mqlake.store.check.diff import diff_stores
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
@@ -151,6 +153,83 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
         (saved / "backup.json").write_text(text.replace('"name": "N"', evil))
         with pytest.raises(ConfigError, match="not part of a backup"):
             read_manifest(str(saved))
+
+
+def test_a_damaged_copy_is_found_by_a_run_in_its_turn_and_made_again(tmp_path: Path) -> None:
+    """Disks rot where nobody reads: a backup that only appends would find out when it is needed."""
+    root, saved = fill(tmp_path / "store"), tmp_path / "saved"
+    back_up(str(root), str(saved))
+    count = len(list((saved / "commitlog").iterdir()))
+    assert count >= 4
+    for number in (1, 2):
+        flip(log_file(saved, number), 100)
+    runs = [back_up(str(root), str(saved)) for _ in range(count)]
+    assert sorted(text.partition(":")[0] for run in runs for text in run.mended) == [
+        str(log_file(saved, number)) for number in (1, 2)
+    ]
+    assert all(run.checked_bytes <= 16384 and not run.damaged_copies for run in runs)
+    assert verify_backup(str(saved)).ok and same_after_restore(root, saved, tmp_path / "again")
+
+
+@pytest.mark.parametrize("how", ["flip", "truncate", "delete"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_verify_reads_all(tmp_path: Path, how: str, number: int) -> None:
+    root, saved = fill(tmp_path / "store"), tmp_path / "saved"
+    back_up(str(root), str(saved))
+    path = log_file(saved, number)
+    if how == "flip":
+        flip(path, 100)
+    elif how == "truncate":
+        os.truncate(path, path.stat().st_size - 10)
+    else:
+        path.unlink()
+    (damage,) = verify_backup(str(saved)).damage
+    assert damage.startswith(f"{path}: ")
+    report = back_up(str(root), str(saved), verify=True)
+    assert report.mended == [damage] and report.checked_bytes == report.end
+    assert verify_backup(str(saved)).ok and same_after_restore(root, saved, tmp_path / "again")
+
+
+def test_a_damaged_copy_without_its_original_is_told_each_time(tmp_path: Path) -> None:
+    root, saved = fill(tmp_path / "store"), tmp_path / "saved"
+    back_up(str(root), str(saved))
+    log_file(root).unlink()
+    path = log_file(saved)
+    flip(path, 100)
+    back_up(str(root), str(saved), verify=True)
+    assert [len(back_up(str(root), str(saved)).damaged_copies) for _ in range(3)] == [1, 1, 1]
+    assert [text.partition(":")[0] for text in verify_backup(str(saved)).damage] == [str(path)]
+
+
+def test_the_configuration_is_compared_too(tmp_path: Path) -> None:
+    root, saved = fill(tmp_path / "store"), tmp_path / "saved"
+    (root / "config" / "auth").mkdir(parents=True, exist_ok=True)
+    (root / "config" / "auth" / "users.json").write_text('{"a": 1}')
+    back_up(str(root), str(saved))
+    path = saved / "config-1" / "auth" / "users.json"
+    flip(path, 3)
+    assert [text.partition(":")[0] for text in verify_backup(str(saved)).damage] == [str(path)]
+    with pytest.raises(StoreError, match=rf"the backup is damaged: {path}: CRC"):
+        restore(str(saved), str(tmp_path / "restored"))
+    back_up(str(root), str(saved))
+    assert verify_backup(str(saved)).ok
+
+
+def test_a_backup_of_before_checksums_of_the_configuration_is_read(tmp_path: Path) -> None:
+    root, saved = fill(tmp_path / "store"), tmp_path / "saved"
+    back_up(str(root), str(saved))
+    found = json.loads((saved / "backup.json").read_text())
+    del found["configCrcs"]
+    for each in found["files"]:
+        del each["checked"]
+    (saved / "backup.json").write_text(json.dumps(found))
+    assert verify_backup(str(saved)).ok and same_after_restore(root, saved, tmp_path / "again")
+    assert not back_up(str(root), str(saved)).mended
+
+
+def same_after_restore(root: Path, saved: Path, again: Path) -> bool:
+    restore(str(saved), str(again))
+    return same(root, again)
 
 
 def test_where_a_backup_and_a_store_may_go(tmp_path: Path) -> None:

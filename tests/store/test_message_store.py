@@ -4,9 +4,11 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mqlake.base.disk import DiskSpace
 from mqlake.errors import (
     ConfigError,
     ForeignFormatError,
@@ -17,18 +19,18 @@ from mqlake.errors import (
     UnknownKeyError,
     WrongFileSizeError,
 )
-from mqlake.formats import columns
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.checkpoint import StoreCheckpoint
-from mqlake.store.config import MessageStoreConfig
+from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.filter import TagFilter
-from mqlake.store.log import commit_log
+from mqlake.store.log import appender
 from mqlake.store.log.log_reader import LogReader
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.results import BoundaryType, GetMessageStatus, PutMessageStatus
 from tests.store.small_store import contents
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, trying, until
 
 SMALL: dict[str, object] = {
     "mappedFileSizeCommitLog": 16384,
@@ -138,7 +140,7 @@ class TestLife:
         }
         with open_store(tmp_path, {**SMALL, **mode}) as again:
             found: list[bytes] = []
-            while True:
+            for _ in trying("the end of the queue"):
                 result = again.get_message("g", "T", 0, len(found), 32)
                 if not result.buffers:
                     break
@@ -348,32 +350,61 @@ class TestPut:
         store.running_flags.make_disk_ok()
         assert store.put_message(message()).is_ok
 
+    def test_a_slave_says_what_would_keep_it_from_taking_messages_as_a_master(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with open_store(tmp_path, {**SMALL, "brokerRole": "SLAVE"}) as store:
+            disk = [DiskSpace(used=50, free=50)]
+            monkeypatch.setattr(DiskSpace, "of", lambda _: disk[0])
+            store.commit_log_files.create_error = OSError(28, "No space left on device")
+            assert "No space left" in store.why_no_puts()
+            disk[0] = DiskSpace(used=1 << 30, free=1 << 30)  # there is room for a file again
+            assert store.why_no_puts() == ""
+            disk[0] = DiskSpace(used=97 << 20, free=3 << 20)
+            assert "the disk is full" in store.why_no_puts()
+            assert "the disk is full" in store.become_master(BrokerRole.SYNC_MASTER, PATIENCE_S)
+            assert store.become_master(BrokerRole.SYNC_MASTER, PATIENCE_S, with_full_disk=True) == ""
+            assert store.put_message(message()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+            disk[0] = DiskSpace(used=1 << 30, free=1 << 30)
+            assert store.why_no_puts() == ""
+            assert store.put_message(message()).is_ok
+
     def test_a_lock_held_for_too_long_is_a_busy_page_cache(self, tmp_path: Path) -> None:
         now = [1_000_000]
         store = made(tmp_path, clock=lambda: now[0], osPageCacheBusyTimeOutMills=1000)
         with store:
-            store.commit_log.begin_time_in_lock = now[0]
+            store.commit_log.appender.begin_time_in_lock = now[0]
             now[0] += 1500
             assert store.is_os_page_cache_busy
             result = store.put_message(message())
             assert result.status is PutMessageStatus.OS_PAGECACHE_BUSY
             assert "for 1500 ms" in result.reason
-            store.commit_log.begin_time_in_lock = 0
+            store.commit_log.appender.begin_time_in_lock = 0
             assert store.put_message(message()).is_ok
 
-    def test_compilation_does_not_happen_under_the_lock(
-        self, store: DefaultMessageStore, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("kind", ["one", "batch", "batch without a map"])
+    def test_how_long_one_holds_the_lock_is_told_and_warned_of(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        kind: str,
     ) -> None:
-        held: list[bool] = []
-        real = columns.warm_append
+        now_ns = [0]
+        monkeypatch.setattr(appender, "time", SimpleNamespace(monotonic_ns=lambda: now_ns[0]))
+        store = made(tmp_path, clock=lambda: 1000, writeWithoutMmap=kind.endswith("map"))
+        append = MappedFile.publish
 
-        def warm() -> None:
-            held.append(store.commit_log._lock.locked())
-            real()
+        def slow(*arguments: object) -> object:
+            now_ns[0] += 600_000_000  # the disk stands still
+            return append(*arguments)
 
-        monkeypatch.setattr(commit_log, "warm_append", warm)
-        assert store.put_messages(batch(3)).is_ok
-        assert held == [False]
+        monkeypatch.setattr(MappedFile, "publish", slow)
+        with store:
+            put = store.put_message(message()) if kind == "one" else store.put_messages(batch(2))
+        appended = put.append_result
+        assert appended is not None and appended.pagecache_rt == 600 and put.is_ok
+        assert "[NOTIFYME] put held the log's lock for 600 ms: topic T, body " in caplog.text
 
 
 def _checkpoint(root: Path) -> StoreCheckpoint:

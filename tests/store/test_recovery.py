@@ -18,13 +18,14 @@ from mqlake.store.check.repair import repair_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dropped import kept_copies, whole_records
 from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
+from mqlake.store.kept_copies import kept_copies, whole_records
 from mqlake.store.log.log_end import SECTOR
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.queues.consume_queue import CqUnit
 from mqlake.store.recovery import RecoveryReport
+from tests.crash.op_log import Name, OpLog, Sync, Write
 from tests.crash.power import Disk
 from tests.golden import unpack
 from tests.store.small_store import change, contents, flip, log_file, pretend_crash
@@ -148,6 +149,7 @@ class TestEnd:
         overwrite(tmp_path, FILE_SIZE, bytes(FILE_SIZE))
         for directory in ("consumequeue", "index"):
             shutil.rmtree(tmp_path / directory)
+        forget_flushes(tmp_path)
         if crashed:
             pretend_crash(tmp_path)
         report, bodies = recovered(tmp_path)
@@ -172,6 +174,7 @@ class TestTornTail:
     def test_is_cut_off_and_zeroed(self, tmp_path: Path) -> None:
         *offsets, end = filled(tmp_path, BODIES)
         overwrite(tmp_path, offsets[-1] + 100, b"\xff")
+        forget_flushes(tmp_path)
         pretend_crash(tmp_path)
         report, bodies = recovered(tmp_path)
         assert bodies == BODIES[:-1]
@@ -185,6 +188,7 @@ class TestTornTail:
     def test_without_a_size_was_never_there(self, tmp_path: Path) -> None:
         *offsets, _ = filled(tmp_path, BODIES)
         overwrite(tmp_path, offsets[-1], bytes(4))
+        forget_flushes(tmp_path)
         pretend_crash(tmp_path)
         report, bodies = recovered(tmp_path)
         assert bodies == BODIES[:-1]
@@ -255,6 +259,7 @@ class TestTornTail:
     def test_leaves_a_word_about_messages_that_only_the_queues_know(self, tmp_path: Path) -> None:
         *offsets, end = filled(tmp_path, BODIES)
         overwrite(tmp_path, offsets[-1], bytes(end - offsets[-1]))
+        forget_flushes(tmp_path)
         pretend_crash(tmp_path)
         report, bodies = recovered(tmp_path)
         assert bodies == BODIES[:-1]
@@ -353,7 +358,7 @@ class TestMachineStayedUp:
         assert error.value.offset == at % FILE_SIZE
         assert "the machine has been up since" in str(error.value) or (number, damage) == (0, "zeros")
         assert contents(tmp_path / "commitlog") == before
-        repair_store(tmp_path, SMALL)
+        repair_store(tmp_path, SMALL, accept_loss=number == len(BODIES) - 1)
         _, bodies = recovered(tmp_path)
         assert bodies == BODIES[:number] + BODIES[number + 1 :]
 
@@ -626,9 +631,10 @@ class TestPowerCutAfterRecovery:
 
 
 class TestDamageAtTheStart:
-    def test_at_the_very_start_may_be_another_format(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("magic", [b"\x12\x34\x56\x78", b"\x12\0\0\0", b"\0\0\0\x12"])
+    def test_at_the_very_start_may_be_another_format(self, tmp_path: Path, magic: bytes) -> None:
         filled(tmp_path, BODIES[:1])
-        overwrite(tmp_path, 4, b"\x12\x34\x56\x78")
+        overwrite(tmp_path, 4, magic)
         pretend_crash(tmp_path)
         with pytest.raises(ForeignFormatError, match="does not begin with a RocketMQ record"):
             open_store(tmp_path, SMALL)
@@ -972,13 +978,16 @@ class TestIndexAgain:
         assert reports[0].records_indexed_again_from == 0 < reports[0].scanned_from < offsets[-1]
 
     @pytest.mark.parametrize("lost", ["nothing", "queues", "a part of a queue"])
-    def test_what_the_checkpoint_says_of_the_queues_is_true_again(self, tmp_path: Path, lost: str) -> None:
+    def test_what_the_checkpoint_says_of_the_queues_is_true_again(
+        self, tmp_path: Path, lost: str, crashed: bool
+    ) -> None:
         filled(tmp_path, BODIES)
         if lost == "queues":
             shutil.rmtree(tmp_path / "consumequeue")
         elif lost == "a part of a queue":
             sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())[0].unlink()
-        pretend_crash(tmp_path)
+        if crashed:
+            pretend_crash(tmp_path)
         before = StoreCheckpoint(str(tmp_path / "checkpoint")).logics_msg_timestamp
         store = DefaultMessageStore(config_of(tmp_path))
         store.load()
@@ -998,14 +1007,257 @@ class TestIndexAgain:
 
 
 def test_the_last_file_gets_its_space(tmp_path: Path) -> None:
-    """It may be sparse, as Java makes it, or as a copy has it."""
-    filled(tmp_path, BODIES)
-    last = log_file(tmp_path, -1)
+    """It may be sparse, as Java makes it, or as a copy has it: else a full disk would end the process in a put."""
+    size = 1 << 20
+    filled(tmp_path, BODIES, mappedFileSizeCommitLog=size)
+    last = log_file(tmp_path)
     data = last.read_bytes().rstrip(b"\0")
     last.unlink()
     with last.open("wb") as file:
         file.write(data)
-        file.truncate(FILE_SIZE)
+        file.truncate(size)
+    assert last.stat().st_blocks * 512 < size
     pretend_crash(tmp_path)
-    with open_store(tmp_path, SMALL):
-        assert last.stat().st_blocks * 512 >= FILE_SIZE
+    with open_store(tmp_path, {**SMALL, "mappedFileSizeCommitLog": size}):
+        assert last.stat().st_blocks * 512 >= size
+
+
+def test_progress_of_a_log_that_was_cleaned_ends_where_its_total_says(tmp_path: Path) -> None:
+    """A queue lacks a file, so the log is dispatched again, from its beginning, which is not 0."""
+    filled(tmp_path, BODIES * 3)
+    log_file(tmp_path, 0).unlink()
+    sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())[-2].unlink()
+    pretend_crash(tmp_path)
+    told: list[tuple[int, int]] = []
+    with open_store(tmp_path, SMALL, progress=lambda done, total: told.append((done, total))):
+        pass
+    assert all(0 <= done <= total for done, total in told)
+    assert told[-1][0] == told[-1][1]
+
+
+class TestWhatOthersSayOfTheLog:
+    """The names of its files, its queues and the checkpoint; more in test_misnamed, test_recovery_places and
+    test_lost_end."""
+
+    @pytest.mark.parametrize("head", ["whole", "damaged"])
+    def test_a_file_under_the_name_of_an_empty_one(self, tmp_path: Path, head: str) -> None:
+        *_, end = filled(tmp_path, BODIES * 3)
+        first, second = log_file(tmp_path, 0), log_file(tmp_path, 1)
+        empty = tmp_path / "commitlog" / f"{end - end % FILE_SIZE + FILE_SIZE:020d}"
+        second.rename(empty)
+        second.write_bytes(bytes(FILE_SIZE))
+        at = 0
+        if head == "damaged":
+            at = int.from_bytes(empty.read_bytes()[:4], "big")
+            change(empty, 0, b"\xff" * at)
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        with pytest.raises(StoreCorruptError, match=f"belongs to the file {second.name}") as error:
+            open_store(tmp_path, SMALL)
+        assert (error.value.path, error.value.offset) == (str(empty), at)
+        assert first.exists()
+
+    def test_a_record_that_its_unit_contradicts(self, tmp_path: Path) -> None:
+        with open_store(tmp_path, SMALL) as store:
+            places = [
+                store.put_message(MessageExtBrokerInner("T", b"body", queue_id=n % 2)).append_result
+                for n in range(8)
+            ]
+        at = places[4].wrote_offset  # of queue 0; the message after it is in the log
+        change(log_file(tmp_path), at + 12, (1).to_bytes(4, "big"))
+        pretend_crash(tmp_path)
+        with pytest.raises(StoreCorruptError, match="QUEUEID of the record is wrong") as error:
+            open_store(tmp_path, SMALL)
+        assert error.value.offset == at
+
+    @pytest.mark.parametrize("queues", ["there", "gone"])
+    def test_a_log_without_files(self, tmp_path: Path, crashed: bool, queues: str) -> None:
+        """With queues it is missing; without them too it is begun anew."""
+        filled(tmp_path, BODIES)
+        shutil.rmtree(tmp_path / "commitlog")
+        if queues == "gone":
+            shutil.rmtree(tmp_path / "consumequeue")
+        if crashed:
+            pretend_crash(tmp_path)
+        if queues == "there":
+            with pytest.raises(StoreCorruptError, match="no log; messages are gone"):
+                open_store(tmp_path, SMALL)
+        else:
+            assert recovered(tmp_path)[1] == []
+
+
+class TestTheIndexOfALogThatLostSomething:
+    """Its entries cannot be taken out one by one: what leads to records that are gone goes with all the others."""
+
+    def test_at_its_end(self, tmp_path: Path) -> None:
+        filled(tmp_path, BODIES * 3)
+        path = log_file(tmp_path, -1)
+        path.write_bytes(bytes(path.stat().st_size))
+        with open_store(tmp_path, SMALL, accept_loss=True) as store:
+            assert store.max_phy_offset == int(path.name)
+        report = verify_store(tmp_path, SMALL)
+        assert report.ok, [str(each) for each in report.findings]
+
+    def test_in_its_middle(self, tmp_path: Path) -> None:
+        offsets = filled(tmp_path, BODIES * 3)
+        overwrite(tmp_path, offsets[40], bytes(offsets[41] - offsets[40]))
+        checkpoint = StoreCheckpoint(str(tmp_path / "checkpoint"))
+        checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = 0  # and the index is on the disk
+        checkpoint.flush()
+        checkpoint.close()
+        pretend_crash(tmp_path)
+        report, bodies = recovered(tmp_path)
+        assert len(report.fences) == 1 and len(bodies) == 3 * len(BODIES) - 1
+        found = verify_store(tmp_path, SMALL)
+        assert found.ok, [str(each) for each in found.findings]
+
+
+def test_a_damaged_end_of_a_queue_whose_other_messages_have_expired(tmp_path: Path) -> None:
+    """What the queue lacks begins before the log does."""
+    with open_store(tmp_path, SMALL) as store:
+        store.put_message(MessageExtBrokerInner("U", b"old"))
+        for body in BODIES * 2:
+            store.put_message(MessageExtBrokerInner("T", body))
+        store.put_message(MessageExtBrokerInner("U", b"new"))
+    log_file(tmp_path, 0).unlink()
+    flip(tmp_path / "consumequeue" / "U" / "0" / ("0" * 20), 20 + 11, 3)  # the size in its second unit
+    with open_store(tmp_path, SMALL) as store:
+        result = store.get_message("g", "U", 0, 1, 1)
+        assert [message.body for message in result.messages()] == [b"new"]
+
+
+class Durable:
+    """What a recovery brings to the disk, in its order."""
+
+    def __init__(self, root: Path, log: OpLog) -> None:
+        paths = {inode: path for path, (inode, _) in log.start.names.items() if inode is not None}
+        self.ops: list[tuple[str, str, bytes]] = []
+        for op in log.ops:
+            if isinstance(op, Name):
+                what, path, inode, more = op.change
+                paths |= {} if inode is None else {inode: path}
+                target = str(more) if what == "replace" else path
+                self.ops.append((what, target, b""))
+            elif isinstance(op, Write):
+                self.ops.append(("write", paths.get(op.file, ""), op.data))
+            elif isinstance(op, Sync):
+                self.ops.append(("sync", op.path, b""))
+
+    def first(self, what: str, path: str) -> int:
+        return next(n for n, (kind, at, _) in enumerate(self.ops) if kind == what and at.startswith(path))
+
+    def checkpoints(self) -> list[tuple[int, int]]:
+        """(Place in the order, logicsMsgTimestamp) of each write of the checkpoint that was synced after."""
+        found = [
+            (n, int.from_bytes(data[8:16], "big"))
+            for n, (kind, at, data) in enumerate(self.ops)
+            if kind == "write" and at == "checkpoint"
+        ]
+        synced = [n for n, (kind, at, _) in enumerate(self.ops) if kind == "sync" and at == "checkpoint"]
+        return [(next(at for at in synced if at > n), time) for n, time in found]
+
+
+class TestTheOrderOfDurableSteps:
+    """A crash within a recovery must find what it needs for the next one, so that none of its steps is taken for done
+    when what it rests on never reached the disk."""
+
+    @pytest.mark.parametrize("how", ["its end is gone", "a file in the middle is gone"])
+    def test_a_doubted_checkpoint_is_taken_back_before_queues_and_restored_after(
+        self, tmp_path: Path, how: str
+    ) -> None:
+        """A queue that has lost more than the checkpoint knows of."""
+        filled(tmp_path, BODIES * 3)
+        first, second, *others = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())
+        assert len(others) >= 2 and len(list((tmp_path / "commitlog").iterdir())) > 3
+        second.unlink()
+        if how == "its end is gone":
+            for each in others:
+                each.unlink()
+            first.write_bytes(first.read_bytes()[: 3 * 20].ljust(first.stat().st_size, b"\0"))
+        pretend_crash(tmp_path)
+        flushed = StoreCheckpoint(str(tmp_path / "checkpoint")).logics_msg_timestamp
+        with OpLog(tmp_path) as log:
+            store = DefaultMessageStore(config_of(tmp_path))
+            store.load()
+            assert bodies_of(store) == BODIES * 3
+            store.shutdown()
+        durable = Durable(tmp_path, log)
+        (taken_back, nothing), *_, (restored, again) = durable.checkpoints()
+        assert (nothing, again) == (0, flushed)
+        queues = [
+            n
+            for n, (kind, path, _) in enumerate(durable.ops)
+            if path.startswith("consumequeue/") and kind in ("write", "create", "size", "gone")
+        ]
+        assert taken_back < min(queues), "another crash would leave queues that look complete"
+        synced = [
+            n
+            for n, (kind, path, _) in enumerate(durable.ops)
+            if kind == "sync" and path.startswith("consumequeue/")
+        ]
+        assert max(queues) < max(synced) < restored, "the checkpoint would tell of units that are not there"
+
+    def test_a_checkpoint_that_is_not_doubted_is_left_alone(self, tmp_path: Path) -> None:
+        filled(tmp_path, BODIES)
+        pretend_crash(tmp_path)
+        with OpLog(tmp_path) as log:
+            store = DefaultMessageStore(config_of(tmp_path))
+            store.load()
+            store.shutdown()
+        assert Durable(tmp_path, log).checkpoints() == []
+
+    def test_the_log_is_on_the_disk_before_queues_know_of_it(self, tmp_path: Path) -> None:
+        """What a killed process left in the page cache may still go in a power cut."""
+        filled(tmp_path, BODIES)
+        shutil.rmtree(tmp_path / "consumequeue")
+        (tmp_path / "queue-ends.json").unlink()
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        with OpLog(tmp_path) as log:
+            store = DefaultMessageStore(config_of(tmp_path))
+            store.load()
+            store.shutdown()
+        durable = Durable(tmp_path, log)
+        used = {
+            f"commitlog/{path.name}" for path in (tmp_path / "commitlog").iterdir() if any(path.read_bytes())
+        }
+        synced = {at: n for n, (kind, at, _) in reversed(list(enumerate(durable.ops))) if kind == "sync"}
+        first = durable.first("write", "consumequeue/")
+        assert used and all(synced[path] < first for path in used)
+
+    def test_where_queues_ended_is_kept_before_they_lose_it(self, tmp_path: Path) -> None:
+        """An accepted loss: without it the next crash would leave nobody who knows which offsets were given."""
+        filled(tmp_path, BODIES)
+        path = log_file(tmp_path, -1)
+        path.write_bytes(bytes(path.stat().st_size))
+        with OpLog(tmp_path) as log:
+            store = DefaultMessageStore(config_of(tmp_path))
+            store.load(accept_loss=True)
+            store.shutdown()
+        durable = Durable(tmp_path, log)
+        kept = durable.first("replace", "config/lostQueueEnds.json")
+        on_disk = next(n for n, op in enumerate(durable.ops) if op[:2] == ("sync", "config") and n > kept)
+        assert on_disk < durable.first("write", "consumequeue/")
+        (lowered, _), *_ = durable.checkpoints()
+        assert on_disk < lowered, "the checkpoint proves the loss until it is kept"
+
+    def test_where_queues_end_is_written_when_what_they_lacked_is_on_the_disk(self, tmp_path: Path) -> None:
+        """A queue whose files went after a clean end: who reads the ends next would not miss them again."""
+        with open_store(tmp_path, SMALL) as store:
+            for number in range(60):
+                assert store.put_message(MessageExtBrokerInner("TU"[number // 30], b"%d" % number)).is_ok
+        shutil.rmtree(tmp_path / "consumequeue" / "T")
+        with OpLog(tmp_path) as log:
+            store = DefaultMessageStore(config_of(tmp_path))
+            store.load()
+            assert bodies_of(store) == [b"%d" % number for number in range(30)]
+            told = len(log.ops)
+            store.shutdown()
+        durable = Durable(tmp_path, log)
+        written = durable.first("replace", "queue-ends.json")
+        queues = [
+            (n, kind) for n, (kind, path, _) in enumerate(durable.ops) if path.startswith("consumequeue/T/")
+        ]
+        made = [n for n, kind in queues if kind in ("write", "create", "size") and n < written]
+        assert written < told and made, "the recovery itself has to tell it"
+        assert max(made) < max(n for n, kind in queues if kind == "sync" and n < written)

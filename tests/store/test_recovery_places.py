@@ -12,16 +12,17 @@ from mqlake.errors import StoreCorruptError
 from mqlake.store.check.repair import repair_store
 from mqlake.store.message_store import open_store
 from tests.store.check.test_verify import record_at
-from tests.store.small_store import SETTINGS, contents, fill, flip, pretend_crash
+from tests.store.small_store import SETTINGS, contents, fill, flip, message, pretend_crash
 
 QUEUE_ID, QUEUE_OFFSET = 12, 20
-ORDERS, IN_THE_LAST_FILE = 30, 110
+ORDERS, IN_THE_LAST_FILE, LAST = 30, 110, 118
 """Numbers of records of queue Orders/1."""
+COUNT = 120
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    return fill(tmp_path / "store", count=120)
+    return fill(tmp_path / "store", count=COUNT)
 
 
 def topics_file(root: Path, **queues: int) -> None:
@@ -34,7 +35,8 @@ def damaged(root: Path, field: str, number: int = ORDERS) -> tuple[Path, int]:
     path, position, size = record_at(root, number)
     data = path.read_bytes()
     if field == "topic":
-        flip(path, data.index(b"Orders", position, position + size) + 1, 1)
+        at = 0 if number > COUNT else 1
+        flip(path, data.index(b"Orders", position, position + size) + at, 1)
     elif field == "invented queue":
         flip(path, position + QUEUE_ID + 2, 5)
     elif field == "other queue":
@@ -73,16 +75,48 @@ def test_after_a_clean_exit_every_field_is_contradicted(store: Path, field: str)
     assert (error.value.path, error.value.offset) == (str(path), position)
 
 
+@pytest.mark.parametrize("field", ["topic", "other queue", "queue offset"])
+def test_a_later_message_of_its_queue_proves_where_it_belongs(store: Path, field: str) -> None:
+    """Also against a queue that is there, whatever ended the last process: to open would leave it out."""
+    with open_store(store, SETTINGS) as opened:
+        for number in range(120, 180):
+            msg = message(number)
+            msg.topic = msg.topic.replace("Payments", "Mrders")  # a bit from the other one
+            assert opened.put_message(msg).is_ok
+    pretend_crash(store)
+    before = contents(store)
+    path, position = damaged(store, field, 150)
+    with pytest.raises(StoreCorruptError, match="of the record is wrong") as error:
+        open_store(store, SETTINGS)
+    assert (error.value.path, error.value.offset) == (str(path), position)
+    repair_store(store)
+    assert contents(store)[str(path.relative_to(store))] == before[str(path.relative_to(store))]
+
+
 def test_a_queue_that_may_be_right_is_named_in_a_warning(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing is known of the end: after two power cuts a unit of messages that were lost may lead here."""
     pretend_crash(store)
-    _, position = damaged(store, "other queue")
+    _, position = damaged(store, "other queue", LAST)
     with caplog.at_level(logging.WARNING), open_store(store, SETTINGS):
         pass
     (line,) = [text for text in caplog.messages if "of the record is wrong" in text]
     assert f"corrupt at byte {position}: QUEUEID" in line
+
+
+def test_a_later_message_that_the_log_has_lost_proves_nothing(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its unit is there: a power cut took the one and left the other."""
+    pretend_crash(store)
+    path, position, _ = record_at(store, LAST)
+    data = path.read_bytes()
+    path.write_bytes(data[:position] + bytes(len(data) - position))
+    damaged(store, "other queue", LAST - 4)
+    with caplog.at_level(logging.WARNING), open_store(store, SETTINGS):
+        pass
+    assert len([text for text in caplog.messages if "of the record is wrong" in text]) == 1
 
 
 def test_what_the_queues_do_not_know_yet_is_not_doubted(store: Path) -> None:

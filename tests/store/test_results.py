@@ -188,9 +188,9 @@ class TestMessages:
 
 
 def test_the_append_result_is_made_once() -> None:
-    result = put_ok((APPEND_OK, 4096, 100, HOST, 5, 6, None, 1))
+    result = put_ok((APPEND_OK, 4096, 100, HOST, 5, 6, None, 1, 7))
     appended = result.append_result
-    assert appended == AppendMessageResult(AppendMessageStatus.PUT_OK, 4096, 100, HOST, 5, 6, None, 1)
+    assert appended == AppendMessageResult(AppendMessageStatus.PUT_OK, 4096, 100, HOST, 5, 6, None, 1, 7)
     assert appended is not None and appended.is_ok and appended.msg_id == create_message_id(HOST, 4096)
     assert result.append_result is appended
     assert result.is_ok and result.reason == "" and "wrote_offset=4096" in repr(result)

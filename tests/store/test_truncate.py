@@ -6,7 +6,7 @@ import pytest
 
 from mqlake.errors import ConfigError, StoreLockedError
 from mqlake.store.check.verify import verify_store
-from mqlake.store.dropped import kept_copies
+from mqlake.store.kept_copies import kept_copies
 from mqlake.store.message_store import open_store
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.truncate import truncate
@@ -42,6 +42,23 @@ def test_the_store_is_as_if_it_had_never_got_the_rest(tmp_path: Path, keep_recor
     assert whole.endswith(cut.rstrip(b"\0"))
     assert done.size == len(cut)
     assert verify_store(root).damage_count == 0
+
+
+def test_a_log_may_end_before_the_blank_that_fills_a_file(tmp_path: Path) -> None:
+    """As that of a slave does, which gets the blank with what follows it."""
+    root = fill(tmp_path / "store")
+    size = int(SETTINGS["mappedFileSizeCommitLog"])
+    places = starts(root)
+    number = next(number for number, place in enumerate(places) if place >= size)
+    log = (root / "commitlog" / f"{0:020d}").read_bytes()
+    blank = places[number - 1] + int.from_bytes(log[places[number - 1] : places[number - 1] + 4], "big")
+    assert blank < size
+    assert truncate(str(root), blank).records == 200 - number
+    with open_store(root, SETTINGS) as store:
+        assert store.max_phy_offset == blank
+    assert starts(root) == places[:number]
+    with pytest.raises(ConfigError, match="is inside a record"):
+        truncate(str(root), blank - 1)
 
 
 def test_an_offset_inside_a_record_is_refused_with_the_one_before(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
                      └▶ Policy Default ─▶ PolicyEntry  Topic:*         Sub       from anywhere    Deny
 
 Two forms of JSON: names, as administrators send them (`UserInfo`, `AclInfo`), and numbers, as RocketMQ's broker keeps
-them. Names and numbers are RocketMQ's. Facts: reference, access control, models and storage.
+them. Names and numbers are RocketMQ's. Facts: rocketmq-auth 5.3.3, its model package.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 The file is written whole, durably, with the next `dataVersion`; comments are lost, as RocketMQ loses them. What could
 not be read again is not written: RocketMQ writes a white address that stops its next start.
-Facts: reference, ACL 1.0, admin codes; RocketMQ 5.3.2, live (tests/interop/test_plain_acl_live.py).
+Facts: RocketMQ 5.3.2, live (tests/interop/test_plain_acl_live.py).
 """
 
 from __future__ import annotations

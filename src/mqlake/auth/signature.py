@@ -5,7 +5,7 @@
 
 RocketMQ's AclClientRPCHook and AclSigner. Code, flag, opaque and time are not part of it, so a captured request can be
 sent again: only TLS prevents that (docs/access-control.md).
-Facts: reference, access control, signature and gRPC.
+Facts: AclClientRPCHook and AclSigner of RocketMQ 5.3.3, and Signature of its gRPC clients.
 """
 
 from __future__ import annotations

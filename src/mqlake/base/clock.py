@@ -1,4 +1,4 @@
-"""The time of day, as RocketMQ counts it: ms since 1970."""
+"""The time of day, as RocketMQ counts it: ms since 1970. Everything that stores or compares a time asks here."""
 
 from __future__ import annotations
 

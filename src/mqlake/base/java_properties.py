@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, NotThereError
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
@@ -36,13 +36,14 @@ def parse_properties(text: str) -> dict[str, str]:
 def read_properties(path: str) -> dict[str, str]:
     """The properties file at `path`, as UTF-8 or, if it is not UTF-8, as Latin-1, which Java reads.
 
-    Raises ConfigError if it cannot be read.
+    Raises ConfigError if it cannot be read, NotThereError if it is not there.
     """
     try:
         with open(path, "rb") as file:
             raw = file.read()
     except OSError as error:
-        raise ConfigError(f"{path or repr(path)}: {error.strerror}") from error
+        kind = NotThereError if isinstance(error, FileNotFoundError) else ConfigError
+        raise kind(f"{path or repr(path)}: {error.strerror}") from error
     try:
         return parse_properties(raw.decode("utf-8"))
     except UnicodeDecodeError:

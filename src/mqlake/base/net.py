@@ -1,4 +1,8 @@
-"""Addresses: host:port as text, and this machine's own address."""
+"""Addresses: host:port as text, and this machine's own address.
+
+Whatever takes an address from a user or a peer reads it with `parse_address` (ConfigError), and whatever shows one uses
+`format_address`. Brokers advertise `local_address` when brokerIP1 names none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Progress: the callback that long work reports to."""
+"""Progress: the callback that long work reports to.
+
+Recovery, verify, rebuild, dumps, uploads and tables call it while they work; the command line draws a bar of it
+(`cli.output`), and a library caller that gives none gets `no_progress`.
+"""
 
 from __future__ import annotations
 

@@ -134,7 +134,6 @@ BROKER_KEYS: dict[str, UnusedKey] = table(
         brokerNotActiveTimeoutMillis=10000,
         syncBrokerMemberGroupPeriod=1000,
         cleanOfflineBrokerInterval=30000,
-        forwardTimeout=3000,
         enableSlaveActingMaster=False,
         enableRemoteEscape=False,
         skipPreOnline=False,
@@ -189,20 +188,26 @@ BROKER_KEYS: dict[str, UnusedKey] = table(
         globalColdReadThreshold=104857600,
     ),
     harmless(
-        "Features that are not there; requests for them are refused.",
-        rocketmqHome=None,
+        "What the default says is what happens, whatever is set.",
         transferMsgByHeap=True,
         disableConsumeIfConsumerReadSlowly=False,
         consumerFallbehindThreshold=17179869184,
-        enableCalcFilterBitMap=False,
-        enableBroadcastOffsetStore=True,
-        broadcastOffsetExpireSecond=120,
-        broadcastOffsetExpireMaxSecond=300,
         realTimeNotifyConsumerChange=True,
         useStaticSubscription=False,
         enableMixedMessageType=False,
         enableRegisterProducer=True,
     ),
+    harmless(
+        "Filters are evaluated when messages are pulled, not when they are stored.",
+        enableCalcFilterBitMap=False,
+    ),
+    harmless(
+        "Offsets of broadcasting consumers are not kept at the broker.",
+        enableBroadcastOffsetStore=True,
+        broadcastOffsetExpireSecond=120,
+        broadcastOffsetExpireMaxSecond=300,
+    ),
+    harmless("There is no directory of an installation.", rocketmqHome=None),
 )
 """Of BrokerConfig."""
 

@@ -37,7 +37,8 @@ def parse_size(option: str, text: str, least: int = 1) -> int:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
     """The description of one key. `low` and `high` are inclusive; `fixed`: must match the files on disk; `live`: a
-    change at run time takes effect at once; `own`: not a key of RocketMQ."""
+    change at run time takes effect at once; `own`: not a key of RocketMQ 5.3.3; `later`: the versions after it that
+    have the key."""
 
     key: str
     doc: str
@@ -48,6 +49,7 @@ class Setting:
     fixed: bool
     live: bool
     own: bool
+    later: str
 
     @property
     def type_name(self) -> str:
@@ -128,14 +130,23 @@ def setting(
     high: int = INT_MAX,
     fixed: bool = False,
     live: bool = False,
-    own: bool = False,
+    own: bool | str = False,
     factory: Any = None,
 ) -> T:
     """A field of a Settings class. `key`: if it is not the name in camelCase; with a `factory` that makes the default,
-    `default` only describes it."""
+    `default` only describes it. `own` may name the versions of RocketMQ after 5.3.3 that have the key."""
     metadata = {
         "setting": Setting(
-            key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed, live=live, own=own
+            key=key,
+            doc=doc,
+            default=default,
+            unit=unit,
+            low=low,
+            high=high,
+            fixed=fixed,
+            live=live,
+            own=bool(own),
+            later=own if isinstance(own, str) else "",
         )
     }
     if factory is not None:

@@ -28,6 +28,7 @@ from mqlake.broker.state.message_request_mode import MessageRequestModeManager
 from mqlake.broker.state.rebalance_lock import RebalanceLockManager
 from mqlake.broker.state.subscription_group import SubscriptionGroupManager
 from mqlake.broker.state.topic_config import TopicConfigManager
+from mqlake.broker.state.topic_queue_mapping import TopicQueueMappingManager
 from mqlake.errors import MqlakeError
 from mqlake.message import PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, Host
 from mqlake.store.broker_stats import BrokerStatsManager
@@ -60,10 +61,15 @@ class Broker:
         """Those that follow this broker."""
         self.behind_master: Callable[[], tuple[int, bool]] = lambda: (0, False)
         """A slave's: bytes that it lacks of its master's log, and whether it follows."""
+        self.failover_status: Callable[[], dict[str, str]] = dict
+        """In a group with failover: state, epoch, in-sync set, for operators."""
         directory = store_config.config_dir
         self.broker_stats_manager = BrokerStatsManager(config.broker_cluster_name)
         self.topic_config_manager = TopicConfigManager(
             os.path.join(directory, "topics.json"), lambda: self.config
+        )
+        self.topic_queue_mapping_manager = TopicQueueMappingManager(
+            os.path.join(directory, "topicQueueMapping.json"), config.broker_name
         )
         self.subscription_group_manager = SubscriptionGroupManager(
             os.path.join(directory, "subscriptionGroup.json"),
@@ -125,7 +131,7 @@ class Broker:
         if there is no message."""
         try:
             message = self.store.look_message_by_offset(physical_offset)
-        except MqlakeError:
+        except (MqlakeError, BlockingIOError):  # the latter: it has to be fetched from the archive first
             return None
         if message.topic in WAITING_TOPICS:
             return message.properties.get(PROPERTY_REAL_TOPIC) or message.topic

@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 from mqlake.auth import config as auth_settings
 from mqlake.auth.config import AuthConfig
-from mqlake.base import later_keys
+from mqlake.base import keys_since_5_4
 from mqlake.base.net import PORT_MAX, local_address, parse_address
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import LONG_MAX, KnownKeys, Setting, Settings, setting, settings_of, text_of
+from mqlake.broker.failover.service import parse_where
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
 from mqlake.remoting.bodies.client import MessageRequestMode
@@ -34,6 +35,7 @@ from mqlake.remoting.tls import KEYS as TLS_KEYS
 from mqlake.remoting.tls import TlsConfig, read_tls
 from mqlake.store import config as store_settings
 from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.file_sizes import fit_to_files
 
 
 class Advertised(NamedTuple):
@@ -152,6 +154,28 @@ class BrokerConfig(Settings):
     broker_permission: int = setting(
         PERM_READ | PERM_WRITE, "6 read and write, 4 read only, 2 write only.", high=7, live=True
     )
+    failover: str = setting(
+        "",
+        "Consensus service that says which replica is master: `etcd://HOST:PORT,HOST:PORT,...`; empty: none, a slave "
+        "becomes master by command.",
+        own=True,
+    )
+    failover_lease: int = setting(
+        3000,
+        "Time for which a master may go on without an answer of that service; another takes over soon after.",
+        unit="ms",
+        low=500,
+        high=600_000,
+        own=True,
+    )
+    failover_member_timeout: int = setting(
+        2000,
+        "Time that a replica may lag before messages do not wait for it, and it cannot become master.",
+        unit="ms",
+        low=100,
+        high=600_000,
+        own=True,
+    )
     default_topic_queue_nums: int = setting(
         8, "Queues of TBW102, and so the maximum for a topic that is created by a send.", low=1, live=True
     )
@@ -189,10 +213,13 @@ class BrokerConfig(Settings):
         20, "How often a pop looks for messages to retry first.", unit="%", high=100, live=True
     )
     pop_from_retry_probability_for_priority: int = setting(
-        0, "The same for topics with message.type=PRIORITY.", unit="%", high=100, live=True, own=True
+        0, "The same for topics with message.type=PRIORITY.", unit="%", high=100, live=True, own="5.4 or 5.5"
     )
     priority_order_asc: bool = setting(
-        True, "In topics with message.type=PRIORITY a higher number is more urgent.", live=True, own=True
+        True,
+        "In topics with message.type=PRIORITY a higher number is more urgent.",
+        live=True,
+        own="5.4 or 5.5",
     )
     enable_retry_topic_v2: bool = setting(
         False, "Name pop's retry topics %RETRY%G+T instead of %RETRY%G_T.", live=True
@@ -201,7 +228,7 @@ class BrokerConfig(Settings):
         True, "With enableRetryTopicV2, pop from %RETRY%G_T as well.", live=True
     )
     use_separate_retry_queue: bool = setting(
-        False, "A message keeps its queue id in its pop retry topic.", live=True, own=True
+        False, "A message keeps its queue id in its pop retry topic.", live=True, own="5.4 or 5.5"
     )
     pop_response_return_actual_retry_topic: bool = setting(
         False, "Popped retries carry the name of the retry topic instead of the topic's.", live=True
@@ -275,7 +302,7 @@ class BrokerConfig(Settings):
         15, "Checks of a half message before it goes to TRANS_CHECK_MAX_TIME_TOPIC.", low=1
     )
     transaction_check_interval: int = setting(
-        30_000, "Time between two checks for open half messages.", unit="ms", low=1, high=LONG_MAX
+        30_000, "Time between two checks for open half messages.", unit="ms", low=1, high=LONG_MAX, live=True
     )
     transaction_op_msg_max_size: int = setting(
         4096,
@@ -339,8 +366,25 @@ class BrokerConfig(Settings):
         low=1,
         high=LONG_MAX,
     )
+    forward_timeout: int = setting(
+        3000,
+        "How long another broker may take to answer for its part of a static topic.",
+        unit="ms",
+        live=True,
+        low=1,
+        high=LONG_MAX,
+    )
+    static_topic_clean_interval: int = setting(
+        5 * 60 * 1000,
+        "Pause between looks for parts of static topics whose messages are gone.",
+        own=True,
+        unit="ms",
+        live=True,
+        low=100,
+        high=LONG_MAX,
+    )
     use_server_side_reset_offset: bool = setting(
-        True, "The broker resets offsets itself, with the group's next pull."
+        True, "The broker resets offsets itself, with the group's next pull.", live=True
     )
 
     enable_property_filter: bool = setting(False, "Consumers may filter by SQL92 expressions.", live=True)
@@ -390,6 +434,8 @@ class BrokerConfig(Settings):
                 raise ConfigError(f"namesrvAddr={self.namesrv_addr}: {error}") from None
 
         parse_advertised(self.advertise)
+        if self.failover:
+            parse_where(self.failover)
 
     @property
     def advertised_host(self) -> str:
@@ -412,7 +458,7 @@ KEYS = KnownKeys(
     {**SETTINGS, **store_settings.SETTINGS, **auth_settings.SETTINGS},
     AUTH_KEYS,
     BROKER_KEYS,
-    later_keys.BROKER_KEYS,
+    keys_since_5_4.BROKER_KEYS,
     store_settings.KEYS.unused,
     REMOTING_KEYS,
 )
@@ -450,13 +496,30 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
         remarks.append(
             f"metricsExporterType={config.metrics_exporter_type.name}: only PROM serves metrics here"
         )
-    if store_config.broker_role is BrokerRole.SLAVE:
+    if config.failover and store_config.transient_store_pool_enable:
+        raise ConfigError(
+            "transientStorePoolEnable=true: not with failover, whose replicas can all become master"
+        )
+    is_slave = store_config.broker_role is BrokerRole.SLAVE
+    if config.failover:
+        # each starts as a slave; replica 0 is the first master of a new group
+        store_config = dataclasses.replace(store_config, broker_role=BrokerRole.SLAVE)
+    if is_slave:
         if config.broker_id == MASTER_ID:
             raise ConfigError("brokerId=0: a slave (brokerRole=SLAVE) needs another one, as 1")
     elif config.broker_id != MASTER_ID:
         remarks.append(f"brokerId={config.broker_id}: a master's is {MASTER_ID}")
         config = dataclasses.replace(config, broker_id=MASTER_ID)
     return BrokerSettings(config, store_config, remarks)
+
+
+def read_settings_of_store(properties: Mapping[str, str]) -> BrokerSettings:
+    """As read_settings(), and file sizes that `properties` leave open are those of the store's files.
+
+    Also raises what fit_to_files() raises.
+    """
+    settings = read_settings(properties)
+    return settings._replace(store_config=fit_to_files(settings.store_config, properties.keys()))
 
 
 def is_known(key: str) -> bool:

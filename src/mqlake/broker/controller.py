@@ -38,12 +38,14 @@ from mqlake.broker.requests.recall_message import RecallMessageProcessor
 from mqlake.broker.requests.reply_message import ReplyMessageProcessor
 from mqlake.broker.requests.send_back import ConsumerSendMsgBackProcessor
 from mqlake.broker.requests.send_message import SendMessageProcessor
+from mqlake.broker.requests.static_topic import StaticTopicTable
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.services.client_housekeeping import ClientHousekeepingService
 from mqlake.broker.services.consumer_ids_change import DefaultConsumerIdsChangeListener
 from mqlake.broker.services.registration import Registration
 from mqlake.broker.services.replication import Replication
 from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.broker.services.topic_queue_mapping_clean import TopicQueueMappingCleanService
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.broker.transaction.bridge import TransactionalMessageBridge
 from mqlake.broker.transaction.check import (
@@ -54,16 +56,19 @@ from mqlake.broker.transaction.end_transaction import EndTransactionProcessor
 from mqlake.broker.transaction.metrics import TransactionMetrics
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import ConfigError
-from mqlake.formats.columns import never_load_here
 from mqlake.remoting.connection import ProcessorTable
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 if TYPE_CHECKING:
+    from mqlake.broker.failover.driver import Failover
     from mqlake.broker.metrics.exporter import MetricsExporter
 
 logger = logging.getLogger(__name__)
+
+TOPICS_NAMED = 20
+"""In a warning."""
 
 
 class BrokerController:
@@ -100,6 +105,8 @@ class BrokerController:
         self.timers = TimerMessageStore(broker.store) if store_config.timer_wheel_enable else None
         self.replication = Replication(broker, self.registration, self.schedule_message_service, self.timers)
         self.replication.on_promoted = self._start_as_master
+        self.failover = self._make_failover()
+        """Who says whether this broker is master, if not its configuration."""
         self.transaction_metrics = TransactionMetrics(os.path.join(directory, "transactionMetrics"), clock_ms)
         self.transactional_message_service = self._make_transactional_message_service()
         self.transactional_message_check_service = TransactionalMessageCheckService(
@@ -126,7 +133,9 @@ class BrokerController:
         if self.metrics is not None:
             from mqlake.broker.metrics.health import Health
 
-            self.metrics.health = Health(broker, lambda: self._running, lambda: self.registration.known_to)
+            self.metrics.health = Health(
+                broker, lambda: self._running, lambda: len(self.registration.registered_with)
+            )
         self._register_processors()
         if broker.plain_access is not None:
             self.server.guard = self.fast_server.guard = broker.plain_access.guard
@@ -140,6 +149,7 @@ class BrokerController:
 
         self._config_managers: list[ConfigManager] = [
             broker.topic_config_manager,
+            broker.topic_queue_mapping_manager,
             broker.subscription_group_manager,
             broker.consumer_offset_manager,
             broker.consumer_filter_manager,
@@ -150,6 +160,13 @@ class BrokerController:
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
+
+    def _make_failover(self) -> Failover | None:
+        if not self.broker.config.failover:
+            return None
+        from mqlake.broker.failover.driver import Failover
+
+        return Failover(self.broker, self.registration, self.replication)
 
     def _make_transactional_message_service(self) -> TransactionalMessageService:
         broker = self.broker
@@ -196,8 +213,9 @@ class BrokerController:
         for server in (self.server, self.fast_server):
             if latencies is not None:
                 server.processors = latencies.processor_table()
+            table = StaticTopicTable(server.processors, broker, self.registration.other_brokers)
             sends = SendMessageProcessor(broker, self.transactional_message_service)
-            sends.register(server.processors)
+            sends.register(table)
             # few connections come by the VIP port
             threads = broker.config.fast_loop_threads if server is self.server else 1
             fast_sends = [
@@ -207,7 +225,9 @@ class BrokerController:
             if broker.config.fast_loop_enable and FastLoop.is_possible():
                 hold = self.pull_request_hold_service
                 self.fast_loops.append(FastLoop(server, fast_sends, hold.holds_any_of))
-            self._register_in(server.processors)
+            self._register_in(table)
+            if server is self.server:  # pulls come by the first port only
+                self.pull_message_processor.register(table)
         fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
         fast_pulls = [
             FastPull(broker, self.pull_message_processor, latencies)
@@ -215,14 +235,13 @@ class BrokerController:
         ]
         self.server.fast_paths += (fast_pulls[0], fast_ack)
         if self.fast_loops:
-            self.fast_loops[0].serve_pulls(fast_pulls)  # pulls come by the first port only
+            self.fast_loops[0].serve_pulls(fast_pulls)
         self.fast_server.fast_paths += (fast_ack,)
-        self.pull_message_processor.register(self.server.processors)
         self.pop_service.register(self.server.processors)
         self.pop_service.register_acknowledgements(self.fast_server.processors)
 
     def load_compiled(self) -> None:
-        """Has the compiled code loaded that clients' requests call for, or compiled."""
+        """Has the native code loaded that clients' requests call for."""
         for path in self.server.fast_paths:
             if isinstance(path, FastSend | FastPull):
                 path.load()
@@ -239,6 +258,32 @@ class BrokerController:
         EndTransactionProcessor(broker, self.transactional_message_service).register(table)
         self.admin_processor.register(table)
 
+    async def _load_store(self, *, accept_loss: bool) -> None:
+        """Recovers the store. Its topics are made again from its consume queues if nothing is left of their table."""
+        store, topics = self.broker.store, self.broker.topic_config_manager
+        if self.broker.is_slave or not topics.is_missing:  # a slave has its master's
+            await asyncio.to_thread(store.load, accept_loss=accept_loss)
+            return
+        made = topics.make_from_queues(store.consume_queues.on_disk())  # which type they have, recovery asks
+        try:
+            await asyncio.to_thread(store.load, accept_loss=accept_loss)
+        except BaseException:
+            topics.dirty = False  # nothing is written into a store that is refused
+            raise
+        made += topics.make_from_queues(store.consume_queues.on_disk())
+        if made:
+            names = ", ".join(f"{each.topic_name} ({each.read_queue_nums})" for each in made[:TOPICS_NAMED])
+            more = f" and {len(made) - TOPICS_NAMED} more" if len(made) > TOPICS_NAMED else ""
+            logger.warning(
+                "%s is missing: %d topics were made again from the consume queues (in brackets how many), with "
+                "permission to read and write and without attributes: %s%s. Change them with `mqlake admin topic "
+                "create`, or put the file back and restart",
+                topics.path,
+                len(made),
+                names,
+                more,
+            )
+
     # --- where it is
 
     @property
@@ -253,10 +298,9 @@ class BrokerController:
 
     # --- life
 
-    async def start(self) -> None:
-        """Recovers the store, listens, registers. Raises ConfigError, StoreError, FormatError or OSError, and then
-        undoes what it began."""
-        never_load_here()
+    async def start(self, *, accept_loss: bool = False) -> None:
+        """Recovers the store, listens, registers. `accept_loss`: see DefaultMessageStore.load(). Raises ConfigError,
+        StoreError, FormatError or OSError, and then undoes what it began."""
         broker = self.broker
         broker.load_access()
         await asyncio.to_thread(
@@ -265,9 +309,11 @@ class BrokerController:
         broker.topic_config_manager.init()
         for manager in self._config_managers:
             manager.load()
+        if self.failover is not None:
+            await asyncio.to_thread(self.failover.load)
         await self._bind()  # before anything is written: a port may be taken
         try:
-            await asyncio.to_thread(broker.store.load)
+            await self._load_store(accept_loss=accept_loss)
             if self.timers is not None:
                 await asyncio.to_thread(self.timers.load)
             await asyncio.to_thread(broker.store.start)
@@ -293,6 +339,13 @@ class BrokerController:
             self.schedule_message_service.start()
             self.transactional_message_check_service.start()
             self.pop_service.start_revive()
+        self._start_regular_work()
+        if self.failover is not None:
+            await self.failover.start()
+        await self.registration.start()
+
+    def _start_regular_work(self) -> None:
+        broker = self.broker
         self._every(
             lambda: broker.config.flush_consumer_offset_interval / 1000, self._persist_config, "config files"
         )
@@ -301,7 +354,11 @@ class BrokerController:
             self.transaction_metrics.persist_in_background,
             "transaction metrics",
         )
-        await self.registration.start()
+        self._every(
+            lambda: broker.config.static_topic_clean_interval / 1000,
+            TopicQueueMappingCleanService(broker, self.registration).run_once,
+            "mappings of static topics",
+        )
 
     async def _bind(self) -> None:
         config = self.broker.config
@@ -346,6 +403,8 @@ class BrokerController:
         """Unregisters, finishes the requests in flight, persists everything. Idempotent."""
         if self._running:
             self._running = False
+            if self.failover is not None:
+                await self.failover.shutdown()
             self.client_housekeeping_service.shutdown()
             await self.registration.shutdown()
             await self._cancel_tasks()

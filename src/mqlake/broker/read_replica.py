@@ -29,6 +29,7 @@ from mqlake.errors import (
     ConfigError,
     FormatError,
     MqlakeError,
+    NotThereError,
     RemotingError,
     RemotingTimeoutError,
     ResponseError,
@@ -137,13 +138,15 @@ class ReplicaStatus:
 
 
 def read_status(directory: str) -> dict[str, Any]:
-    """The last status of the replica in `directory`, and whether its process runs. ConfigError if there is none."""
+    """The last status of the replica in `directory`, and whether its process runs. NotThereError if there is none."""
     path = os.path.join(directory, STATUS_FILE)
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
     except FileNotFoundError:
-        raise ConfigError(f"{directory}: no replica was made here; `mqlake replica --of` makes one") from None
+        raise NotThereError(
+            f"{directory}: no replica was made here; `mqlake replica --of` makes one"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; delete it, the replica writes it again") from None
     return {**found, "running": _runs(int(found.get("pid", 0)))}

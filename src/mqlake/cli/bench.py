@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 
 from mqlake.base.progress import Progress
 from mqlake.formats.batch import encode_messages
-from mqlake.formats.columns import PLAIN_RECORDS_MAX
 from mqlake.message import Host, Message, MessageExtBatch, MessageExtBrokerInner, create_uniq_id
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import DefaultMessageStore, open_store
@@ -58,10 +57,6 @@ def run_bench(
     try:
         path = os.path.join(root, "async")
         with open_store(path, settings) as store:
-            warm_up = _put_batch(store, body)
-            for _ in range(PLAIN_RECORDS_MAX // BATCH + 1):  # enough work for the compiled code to be loaded
-                warm_up()
-            store.wait_until_dispatched()
             run("append", _put(store, body))
             run(f"append, batch of {BATCH}", _put_batch(store, body))
             store.wait_until_dispatched()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -14,14 +16,16 @@ from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import loops_option
+from mqlake.cli.options import accept_loss_option, loops_option
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
-from mqlake.cli.serve import note_small_disk, settle, stop_event
+from mqlake.cli.serve import note_small_disk, settle
+from mqlake.cli.stopping import stop_event
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 
 if TYPE_CHECKING:
     from mqlake.broker.config import BrokerConfig
+    from mqlake.broker.controller import BrokerController
     from mqlake.proxy.server import GrpcServer
     from mqlake.store.config import MessageStoreConfig
 
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     help="Print every setting with its value, and exit.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@accept_loss_option
 @click.option(
     "--until-eof", is_flag=True, hidden=True, help="Stop at the end of stdin: the parent process has gone."
 )
@@ -59,6 +64,7 @@ def broker(
     settings: tuple[str, ...],
     print_config: bool,
     as_json: bool,
+    accept_loss: bool,
     until_eof: bool,
     unseen: bool,
 ) -> None:
@@ -67,7 +73,7 @@ def broker(
     It registers with the name servers in namesrvAddr, or in $NAMESRV_ADDR. Ctrl-C or SIGTERM shuts it down
     cleanly.
     """
-    from mqlake.broker.config import read_settings, require_known
+    from mqlake.broker.config import read_settings_of_store, require_known
 
     properties = {} if config_path is None else read_properties(config_path)
     if config_path is not None:
@@ -85,7 +91,7 @@ def broker(
     properties.update(assigned)
     if namesrv_addr is not None:
         properties["namesrvAddr"] = namesrv_addr
-    config, store_config, remarks = read_settings(properties)
+    config, store_config, remarks = read_settings_of_store(properties)
     for remark in remarks:
         note(f"{config_path or '--set'}: {remark}")
     if print_config:
@@ -93,7 +99,7 @@ def broker(
     else:
         note_small_disk(store_config)
         raise_open_files_limit()
-        run(_run(config, store_config, as_json, until_eof))
+        run(_run(config, store_config, as_json, until_eof, accept_loss=accept_loss))
 
 
 def _read_unseen() -> dict[str, str]:
@@ -116,15 +122,34 @@ def _print_settings(values: Mapping[str, object], as_json: bool) -> None:
 
 
 async def _run(
-    config: BrokerConfig, store_config: MessageStoreConfig, as_json: bool, until_eof: bool
+    config: BrokerConfig,
+    store_config: MessageStoreConfig,
+    as_json: bool,
+    until_eof: bool,
+    *,
+    accept_loss: bool,
 ) -> None:
+    stop = stop_event(until_eof=until_eof)
+    while await _live(config, store_config, as_json, until_eof, stop, accept_loss=accept_loss):
+        accept_loss = False
+
+
+async def _live(
+    config: BrokerConfig,
+    store_config: MessageStoreConfig,
+    as_json: bool,
+    until_eof: bool,
+    stop: asyncio.Event,
+    *,
+    accept_loss: bool,
+) -> bool:
+    """Until a signal comes; True: once more, since another replica is master now (failover)."""
     from mqlake.broker.controller import BrokerController
 
-    stop = stop_event(until_eof=until_eof)
     if config.grpc_server_port >= 0:
         require_free_port(config.bind_address, config.grpc_server_port)
-    controller = BrokerController(config, store_config)
-    await controller.start()
+    controller = BrokerController(config, dataclasses.replace(store_config))
+    await controller.start(accept_loss=accept_loss)
     settle()
     grpc_server: GrpcServer | None = None
     try:
@@ -133,29 +158,55 @@ async def _run(
 
             grpc_server = await start_beside(controller)
             note(f"gRPC: {where_it_serves(grpc_server, config.bind_address)}")
-        known_to = config.namesrv_addresses
-        listens = format_address((config.bind_address, controller.port))
-        if as_json:
-            place = {
-                "broker": config.broker_name,
-                "address": controller.broker_addr,
-                "listens": listens,
-                "namesrv": known_to,
-            }
-            print_json_line(place)
-        else:
-            click.echo(f"broker {config.broker_name} listens on {listens}")
-            if known_to:
-                click.echo(f"registered as {controller.broker_addr} with {', '.join(known_to)}")
-            click.echo(acknowledgement_text(store_config))
-        if not known_to:
-            note("this broker registers with no name server; set namesrvAddr, or use -n")
+        _say_where(controller, config, store_config, as_json)
         if controller.metrics is not None:
             note(f"metrics: {controller.metrics.where}")
         if not until_eof:  # else `mqlake serve` warns
             note_where_it_listens(config.bind_address, guarded=config.auth.guards_broker)
-        await stop.wait()
+        await _end_of_life(controller, stop)
     finally:
         if grpc_server is not None:
             await grpc_server.stop()
         await controller.stop()
+    if stop.is_set() or controller.failover is None:
+        return False
+    await asyncio.to_thread(controller.failover.prepare_next_life)
+    return True
+
+
+async def _end_of_life(controller: BrokerController, stop: asyncio.Event) -> None:
+    failover = controller.failover
+    if failover is None:
+        await stop.wait()
+        return
+    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(failover.ended.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if stop.is_set():
+        await failover.hand_over()
+
+
+def _say_where(
+    controller: BrokerController, config: BrokerConfig, store_config: MessageStoreConfig, as_json: bool
+) -> None:
+    known_to = config.namesrv_addresses
+    listens = format_address((config.bind_address, controller.port))
+    if as_json:
+        place = {
+            "broker": config.broker_name,
+            "address": controller.broker_addr,
+            "listens": listens,
+            "namesrv": known_to,
+        }
+        print_json_line(place)
+    else:
+        click.echo(f"broker {config.broker_name} listens on {listens}")
+        registered = controller.registration.registered_with
+        if registered:
+            click.echo(f"registered as {controller.broker_addr} with {', '.join(registered)}")
+        if missing := [each for each in known_to if each not in registered]:
+            click.echo(f"not registered yet with {', '.join(missing)}; trying again")
+        click.echo(acknowledgement_text(store_config))
+    if not known_to:
+        note("this broker registers with no name server; set namesrvAddr, or use -n")

@@ -8,16 +8,23 @@ import dataclasses
 import functools
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from mqlake.cli.contexts import NAME_VARIABLE, Context, read_contexts
+from mqlake.cli.contexts import NAME_VARIABLE, Context, Contexts, read_contexts
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
-from mqlake.errors import ConfigError, MqlakeError, NoNameServerError
+from mqlake.errors import (
+    CertificateError,
+    ConfigError,
+    MissingPartError,
+    MqlakeError,
+    NoNameServerError,
+    NotFoundError,
+)
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.remoting.tls import client_context
 
@@ -108,8 +115,10 @@ def cluster_options(command: Command) -> Command:
             access_key=access_key,
             secret_key=secret_key,
         )
-        where = with_context(given, context_name, click.get_current_context())
-        return command(*args, where=where, **options)
+        ctx = click.get_current_context()
+        where = with_context(given, context_name, ctx)
+        with _hints(context_of_cluster(context_name, ctx)):
+            return command(*args, where=where, **options)
 
     decorated: Any = with_where
     for option in reversed(_OPTIONS):
@@ -117,21 +126,34 @@ def cluster_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
+def count_of_common(args: Sequence[str]) -> int:
+    """How many of the first words are options of every command that talks to a cluster, and their values."""
+    flags, valued = {"--json"}, {"--timeout"}
+    for decorate in _OPTIONS:
+        for option in getattr(decorate(lambda: None), "__click_params__"):  # noqa: B009 - mypy knows no such field
+            (flags if option.is_flag else valued).update(option.opts)
+    count = 0
+    while count < len(args):
+        name, equals, _ = args[count].partition("=")
+        if name in flags:
+            count += 1
+        elif name in valued:
+            count += 1 if equals and name.startswith("--") else 2
+        elif name.startswith("-n"):
+            count += 1
+        else:
+            break
+    return min(count, len(args))
+
+
 def with_context(given: Context, name: str, ctx: click.Context) -> ClientConfig:
     """The options, completed from a context: the one named, or, without -n and $NAMESRV_ADDR, the current one. The two
     keys are taken from the same place, and so are all TLS options. Raises ConfigError, OSError."""
 
     def is_said(*parameters: str) -> bool:
-        """True if one is given: on the command line, or in a variable unless --context overrides it."""
-        counts = {ParameterSource.COMMANDLINE} | (set() if name else {ParameterSource.ENVIRONMENT})
-        return any(ctx.get_parameter_source(each) in counts for each in parameters)
+        return any(_is_said(each, name, ctx) for each in parameters)
 
-    chosen = Context()
-    if name:
-        chosen = read_contexts().named(name)
-    elif not is_said("namesrv"):
-        found = read_contexts()
-        chosen = found.named(found.current) if found.current else chosen
+    chosen = _chosen(name, ctx)[1]
     if chosen.namesrv and not is_said("namesrv"):
         given = dataclasses.replace(given, namesrv=chosen.namesrv)
     if chosen.access_key and not is_said("access_key", "credentials"):
@@ -141,6 +163,26 @@ def with_context(given: Context, name: str, ctx: click.Context) -> ClientConfig:
     return client_config(
         given.namesrv, given.tls, given.tls_ca, given.access_key, given.secret_key, tls_cert=given.tls_cert
     )
+
+
+def context_of_cluster(name: str, ctx: click.Context) -> str:
+    """The name of the context that with_context() takes the name servers from; empty if they were given."""
+    used, chosen = _chosen(name, ctx)
+    return used if chosen.namesrv and not _is_said("namesrv", name, ctx) else ""
+
+
+def _is_said(parameter: str, name: str, ctx: click.Context) -> bool:
+    """True if it is given: on the command line, or in a variable unless --context overrides it."""
+    counts = {ParameterSource.COMMANDLINE} | (set() if name else {ParameterSource.ENVIRONMENT})
+    return ctx.get_parameter_source(parameter) in counts
+
+
+def _chosen(name: str, ctx: click.Context) -> tuple[str, Context]:
+    """The context in use, with its name. ConfigError, OSError."""
+    if name:
+        return name, read_contexts().named(name)
+    found = Contexts() if _is_said("namesrv", name, ctx) else read_contexts()
+    return found.current, found.named(found.current) if found.current else Context()
 
 
 def client_config(
@@ -183,14 +225,21 @@ def read_credentials(path: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def reachable() -> Iterator[None]:
-    """Adds to NoNameServerError what to do."""
+def _hints(context: str) -> Iterator[None]:
+    """Adds to an error the context that chose the cluster, and, where no name server is there, what to do."""
     try:
         yield
-    except NoNameServerError as error:
-        raise MqlakeError(
-            f"{error}; start one with `mqlake serve`, or set yours with -n or {NAMESRV_VARIABLE}"
-        ) from error
+    except MqlakeError as error:
+        if isinstance(error, ConfigError | MissingPartError) and not isinstance(error, NotFoundError):
+            raise
+        if isinstance(error, NoNameServerError) and not isinstance(error.__cause__, CertificateError):
+            correct = (
+                f"`mqlake context set {context} -n HOST:PORT`" if context else f"-n or {NAMESRV_VARIABLE}"
+            )
+            error.add_note(f"start one with `mqlake serve`, or set yours with {correct}")
+        elif context:
+            error.add_note(f"the cluster is that of context {context}")
+        raise
 
 
 def stop_on_signals() -> asyncio.Event:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +11,7 @@ from mqlake.cli.clients import cluster_options, stop_on_signals
 from mqlake.cli.logs import log_options
 from mqlake.cli.options import port_to_choose, set_option
 from mqlake.cli.output import note, print_json_line
+from mqlake.cli.stopping import stop_event
 from mqlake.client.config import ClientConfig
 from mqlake.errors import ConfigError, MissingPartError
 from mqlake.remoting.loop import run
@@ -62,6 +62,9 @@ INSTALL = "pip install 'mqlake[console]'"
 @click.option("--mcp", is_flag=True, help="Serve MCP on stdin and stdout instead of pages; read-only.")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one line of JSON.")
+@click.option(
+    "--until-eof", is_flag=True, hidden=True, help="Stop at the end of stdin: the parent process has gone."
+)
 @log_options
 @click.pass_context
 def console(
@@ -76,6 +79,7 @@ def console(
     mcp: bool,
     settings: dict[str, str],
     as_json: bool,
+    until_eof: bool,
 ) -> None:
     """Look at a cluster, or at store directories, in a browser.
 
@@ -97,7 +101,7 @@ def console(
 
         run(serve_stdio(config))
         return
-    run(_serve(config, host, port, as_json))
+    run(_serve(config, host, port, as_json, until_eof))
 
 
 def _is_asked(ctx: click.Context) -> bool:
@@ -145,11 +149,11 @@ async def start_console(config: ConsoleConfig, host: str, port: int) -> ConsoleS
     return server
 
 
-async def _serve(config: ConsoleConfig, host: str, port: int, as_json: bool) -> None:
-    stop: asyncio.Event = stop_on_signals()
+async def _serve(config: ConsoleConfig, host: str, port: int, as_json: bool, until_eof: bool) -> None:
+    stop = stop_event(until_eof=True) if until_eof else stop_on_signals()
     with port_to_choose("--port"):
         server = await start_console(config, host, port)
-    if is_every_address(host):
+    if is_every_address(host) and not until_eof:  # else `mqlake serve` warns
         note("listening on every address of this machine: put TLS in front of it, and keep strangers out")
     url = f"http://{server.address}/"
     if as_json:

@@ -9,19 +9,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import IO, Any, Literal
 
 import click
 import orjson
 
 from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
-from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
+from mqlake.cli.clients import cluster_options, stop_on_signals
 from mqlake.cli.complete import complete_group, complete_topic
 from mqlake.cli.consume_pop import PopJob
 from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, progress
 from mqlake.cli.produce import queue_matches
+from mqlake.cli.standard_streams import unguarded
+from mqlake.cli.terminal import visible
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.pull_consumer import PullConsumer
@@ -37,7 +39,8 @@ from mqlake.errors import (
     nearest,
 )
 from mqlake.message import validate_topic
-from mqlake.message.shown import record_object
+from mqlake.message.rendering import record_object
+from mqlake.message.topics import is_system_topic
 from mqlake.remoting.bodies.client import ConsumeFromWhere
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.loop import run
@@ -47,6 +50,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 COMMIT_INTERVAL_S = 1.0
 POLL_S = 0.2
 
+BODIES = ("text", "base64", "json")
 Formatter = Callable[[MessageClientExt], bytes]
 _FIELDS: dict[str, Callable[[MessageClientExt], bytes | str | int]] = {
     "t": lambda m: m.topic,
@@ -65,8 +69,11 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 _TOKEN = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)|(.)", re.DOTALL)
 
 
-def formatter(text: str) -> Formatter:
-    """A function from a message to its output in the format `text`. Raises ConfigError for an unknown token."""
+def formatter(text: str, *, guard: bool = False) -> Formatter:
+    """A function from a message to its output in the format `text`. Raises ConfigError for an unknown token.
+
+    `guard`: what a message holds must not steer a terminal; the format itself may.
+    """
     parts: list[bytes | Callable[[MessageClientExt], bytes | str | int]] = []
     for token, escape, plain, odd in _TOKEN.findall(text):
         if token == "%":
@@ -89,18 +96,52 @@ def formatter(text: str) -> Formatter:
         else:
             parts.append(plain.encode())
 
+    def field(value: bytes | str | int) -> bytes:
+        found = value if isinstance(value, bytes) else str(value).encode()
+        return visible(found.decode(errors="surrogateescape")).encode() if guard else found
+
     def format_message(message: MessageClientExt) -> bytes:
-        made = (part if isinstance(part, bytes) else part(message) for part in parts)
-        return b"".join(part if isinstance(part, bytes) else str(part).encode() for part in made)
+        return b"".join(part if isinstance(part, bytes) else field(part(message)) for part in parts)
 
     return format_message
 
 
-def json_line(message: MessageClientExt) -> bytes:
-    more = {"brokerName": message.broker_name}
-    if message.undecodable:
-        more["undecodable"] = message.undecodable
-    return orjson.dumps(record_object(message) | more) + b"\n"
+def json_formatter(body: str) -> Formatter:
+    """A function from a message to its line of JSON; `body` is one of BODIES."""
+
+    def format_message(message: MessageClientExt) -> bytes:
+        found = record_object(message)
+        if body == "json" and (value := _json_value(message.body)) is not None:
+            found = _replaced(found, "json", value)
+        elif body != "base64" and (text := _text(message.body)) is not None:
+            found = _replaced(found, "text", text)
+        found["brokerName"] = message.broker_name
+        if message.undecodable:
+            found["undecodable"] = message.undecodable
+        return orjson.dumps(found) + b"\n"
+
+    return format_message
+
+
+def _replaced(fields: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """The fields with another one in the place of `body`."""
+    return {(name if key == "body" else key): value if key == "body" else old for key, old in fields.items()}
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _json_value(body: bytes) -> orjson.Fragment | None:
+    """The body as it is if it is JSON: numbers keep their digits. Line ends in it are white space."""
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return orjson.Fragment(body.replace(b"\r", b" ").replace(b"\n", b" "))
 
 
 # --- the start
@@ -207,6 +248,12 @@ def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) ->
     metavar="SECONDS",
     help="With --pop: for how long popped messages are kept from other members.",
 )
+@click.option(
+    "--body",
+    type=click.Choice(BODIES),
+    help="With --json: text gives a body that is text as `text`, json one that is JSON as `json`, and both others as "
+    "base64 gives all: in `body`.  [text]",
+)
 @cluster_options
 @json_option
 def consume(
@@ -223,13 +270,14 @@ def consume(
     on_undecodable: Literal["raise", "skip", "raw"],
     pop: bool,
     invisible_s: float,
+    body: str | None,
     where: ClientConfig,
     as_json: bool,
 ) -> None:
     """Print the messages of a topic, and wait for new ones until Ctrl-C.
 
     Without --group it reads all queues and commits nothing, so other consumers are not affected. --json prints one
-    object per line, like `mqlake store dump --json`.
+    object per line, which `mqlake produce --format json` takes.
 
     \b
     mqlake consume T -e                              all messages up to now
@@ -249,15 +297,29 @@ def consume(
     selector = MessageSelector.by_sql(sql) if sql is not None else MessageSelector.by_tag(tags or "*")
     if until is not None and group is not None:
         raise click.UsageError("--until excludes --group: a member commits what it has read")
-    line = json_line if as_json else formatter(text)
+    if body is not None and not as_json:
+        raise click.UsageError("--body is for --json; -f '%s' prints bodies as they are")
+    line = json_formatter(body or "text") if as_json else formatter(text, guard=sys.stdout.isatty())
+    out = sys.stdout.buffer if as_json else unguarded()
     if pop and (group is None or start.kind not in ("earliest", "latest")):
         raise click.UsageError("--pop needs --group, and --from earliest or latest")
     job = (
-        PopJob(topic, line, selector, start.kind == "latest", invisible_s, count, exit_at_end, on_undecodable)
+        PopJob(
+            topic,
+            line,
+            out,
+            selector,
+            start.kind == "latest",
+            invisible_s,
+            count,
+            exit_at_end,
+            on_undecodable,
+        )
         if pop
         else _Job(
             topic,
             line,
+            out,
             selector,
             start,
             list(wanted),
@@ -268,12 +330,14 @@ def consume(
             until,
         )
     )
-    with reachable(), progress("consuming", in_bytes=False, among_results=True) as report:
+    with progress("consuming", in_bytes=False, among_results=True) as report:
         try:
             run(job.run(group or TOOLS_GROUP, where, report))
         except TopicNotFoundError as error:
-            near = did_you_mean(nearest(error.topic, run(_topics(where)))) or ";"
-            raise MqlakeError(f"{error}{near} `mqlake admin topic list` lists the topics") from error
+            topics = [each for each in run(_topics(where)) if not is_system_topic(each)]
+            near = did_you_mean(nearest(error.topic, topics)).removeprefix("; ")
+            error.add_note(f"{near} `mqlake admin topic list` lists the topics".lstrip())
+            raise
     note(count_text(job.taken, "message") + (f", {job.skipped} skipped" if job.skipped else ""))
 
 
@@ -291,6 +355,7 @@ async def _topics(where: ClientConfig) -> set[str]:
 class _Job:
     topic: str
     line: Formatter
+    out: IO[bytes]
     selector: MessageSelector
     start: Start
     wanted: list[str]
@@ -361,13 +426,12 @@ class _Job:
         for wanted in self.wanted:
             if not any(queue_matches(queue, wanted) for queue in queues):
                 names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
-                raise ConfigError(f"--queue {wanted} is not one of {names}")
+                raise MqlakeError(f"--queue {wanted} is not one of {names}")
         if self.wanted:
             queues = [queue for queue in queues if any(queue_matches(queue, each) for each in self.wanted)]
         return queues
 
     async def _consume(self, consumer: PullConsumer, stop: asyncio.Event, report: Progress) -> None:
-        out = sys.stdout.buffer
         committed_at = time.monotonic()
         while not stop.is_set() and not self._is_done(consumer):
             left = 1024 if self.count is None else min(1024, self.count - self.taken)
@@ -377,8 +441,8 @@ class _Job:
             if messages:
                 if (self.ends or self.until is not None) and not self.commits:
                     messages = list(filter(self._before_the_end, messages))
-                out.write(b"".join(map(self.line, messages)))
-                out.flush()
+                self.out.write(b"".join(map(self.line, messages)))
+                self.out.flush()
                 self.taken += len(messages)
                 report(self.taken, self.count or 0)
             if self.commits and time.monotonic() - committed_at > COMMIT_INTERVAL_S:

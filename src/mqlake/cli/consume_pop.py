@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import IO
 
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import stop_on_signals
@@ -25,6 +25,7 @@ POP_MAX = 32
 class PopJob:
     topic: str
     line: Callable[[MessageClientExt], bytes]
+    out: IO[bytes]
     selector: MessageSelector
     from_latest: bool
     invisible_s: float
@@ -41,7 +42,6 @@ class PopJob:
             if self.from_latest
             else ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         )
-        out = sys.stdout.buffer
         async with SimpleConsumer(group, where, ConsumerConfig(consume_from_where=begin)) as consumer:
             consumer.subscribe(self.topic, self.selector)
             while not stop.is_set() and (self.count is None or self.taken < self.count):
@@ -49,8 +49,10 @@ class PopJob:
                 messages = await consumer.receive(left, invisible_s=self.invisible_s, await_s=RECEIVE_S)
                 if not messages and self.exit_at_end:
                     return
-                out.write(b"".join(self.line(message) for message in messages if self._is_printed(message)))
-                out.flush()
+                self.out.write(
+                    b"".join(self.line(message) for message in messages if self._is_printed(message))
+                )
+                self.out.flush()
                 await consumer.ack_all(messages)
                 self.taken += len(messages)
                 report(self.taken, self.count or 0)

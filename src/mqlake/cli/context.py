@@ -12,7 +12,7 @@ from mqlake.cli.contexts import Context, read_contexts, write_contexts
 from mqlake.cli.options import confirm, json_option, yes_option
 from mqlake.cli.output import note, print_fields, print_json, print_result, print_table
 from mqlake.client.api.name_servers import parse_addresses
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, MqlakeError
 
 
 @click.group()
@@ -123,7 +123,7 @@ def show_command(name: str | None, as_json: bool) -> None:
     found = read_contexts()
     wanted = name or found.current
     if not wanted:
-        raise ConfigError("there is no current context; `mqlake context use NAME` chooses one")
+        raise MqlakeError("there is no current context; `mqlake context use NAME` chooses one")
     _show(wanted, found.named(wanted), found.current, as_json)
 
 

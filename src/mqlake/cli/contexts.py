@@ -12,7 +12,7 @@ import stat
 from typing import Any
 
 from mqlake.base.durable import make_dirs, write_durably
-from mqlake.errors import ConfigError, did_you_mean, nearest
+from mqlake.errors import ConfigError, NotFoundError
 
 FILE_VARIABLE, NAME_VARIABLE = "MQLAKE_CONTEXTS", "MQLAKE_CONTEXT"
 PRIVATE = 0o600
@@ -49,11 +49,11 @@ class Contexts:
     current: str = ""
 
     def named(self, name: str) -> Context:
-        """ConfigError if there is none of that name."""
+        """NotFoundError if there is none of that name."""
         if name not in self.contexts:
-            raise ConfigError(
-                f"no context {name}{did_you_mean(nearest(name, self.contexts))}; `mqlake context list` lists them"
-            )
+            error = NotFoundError(name, self.contexts, what="context")
+            error.add_note("`mqlake context list` lists them")
+            raise error
         return self.contexts[name]
 
 

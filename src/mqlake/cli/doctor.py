@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import enum
-import importlib.util
 import os
 import resource
-import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +15,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from mqlake import native
+from mqlake.base.disk import DiskSpace
 from mqlake.base.net import parse_address
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.options import json_option
@@ -30,8 +30,6 @@ from mqlake.remoting.loop import run
 EXIT_PROBLEM = 1
 FILES_MIN = 65_536
 MAPS_MIN = 65_530
-DISK_CLEANS, DISK_REFUSES = 0.75, 0.90
-"""Shares of a disk from which a broker with default settings deletes its oldest files, and refuses messages."""
 NEW_STORE_TAKES = 2 * 1024**3 + 400 * 1024**2
 """Bytes of the first two commit log files and the first index file, with default settings."""
 CONNECT_S = 3.0
@@ -119,12 +117,14 @@ def machine() -> Iterator[Check]:
         "synchronized" if kept else "not synchronized",
         "" if kept else "delays, retention and searches by time go by it: run an NTP client such as chrony",
     )
-    compiled = importlib.util.find_spec("numba") is not None
+    compiled = native.module("records") is not None
     yield Check(
-        "compiled code",
+        "native code",
         Status.OK if compiled else Status.WARNING,
-        "numba is there" if compiled else "no numba",
-        "" if compiled else "bulk work is many times slower without: pip install numba",
+        "it is there" if compiled else "none",
+        ""
+        if compiled
+        else "all work is many times slower without: install mqlake where there is a C compiler (gcc, clang)",
     )
 
 
@@ -165,27 +165,30 @@ def directory(path: str) -> Iterator[Check]:
 
 
 def disk(path: str, needed: int = 0) -> Check:
-    """`needed`: bytes that a broker will allocate when it starts there."""
-    usage = shutil.disk_usage(path)
-    share = 1 - usage.free / usage.total
-    found = f"{share:.0%} used, {size_text(usage.free)} free"
+    """What a broker with default settings thinks of it; `needed`: bytes that it will allocate when it starts there."""
+    from mqlake.store.clean import DiskThresholds, judge_disk
+    from mqlake.store.config import MessageStoreConfig
+
+    space = DiskSpace.of(path)
+    verdict = judge_disk(DiskThresholds.of(MessageStoreConfig()), space.used_ratio)
+    found = str(space)
     if not os.access(path, os.W_OK):
         return Check(f"disk of {path}", Status.PROBLEM, "not writable", "use another directory, or chown it")
-    if share >= DISK_REFUSES:
+    if verdict.full:
         return Check(
             f"disk of {path}",
             Status.PROBLEM,
             found,
             "brokers refuse messages: free some space, or move the store",
         )
-    if share >= DISK_CLEANS:
+    if verdict.over:
         return Check(
             f"disk of {path}",
             Status.WARNING,
             found,
             "brokers delete their oldest files: free some space, or raise diskMaxUsedSpaceRatio",
         )
-    if usage.free < needed:
+    if space.free < needed:
         return Check(
             f"disk of {path}",
             Status.WARNING,

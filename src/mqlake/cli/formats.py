@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from mqlake.cli.standard_streams import unguarded
+
 FORMATS = ("table", "wide", "json", "yaml")
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _format = ContextVar("format", default="table")
@@ -43,7 +45,9 @@ def printed_as(name: str) -> Iterator[None]:
 def clear_screen() -> None:
     """Between two listings."""
     if sys.stdout.isatty():
-        click.echo(CLEAR, nl=False)
+        out = unguarded()
+        out.write(CLEAR.encode())
+        out.flush()
     else:
         click.echo()
 

@@ -16,9 +16,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TextIO, TypeVar
 
 import click
+
+from mqlake.cli.terminal import visible
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -57,10 +59,21 @@ def log_options(command: Command) -> Command:
 def set_up(level: str, log_format: str) -> None:
     """Logs to stderr, replacing any earlier set-up."""
     os.environ[LEVEL_VARIABLE], os.environ[FORMAT_VARIABLE] = level, log_format
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogHandler()
     text = TextFormatter(with_time=not _is_journal(sys.stderr))
     handler.setFormatter(JsonFormatter() if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """To stderr; what would steer a terminal is made visible there."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return visible(text) if self.stream.isatty() else text
 
 
 def _is_journal(stream: IO[str]) -> bool:

@@ -1,8 +1,10 @@
 """`mqlake`: one command with a group of subcommands for each room.
 
-Exit status: 0 success, 1 the store or the data is damaged or the command failed (named by file and offset), 2 the
-command line or the configuration is invalid, 3 something is not installed, 130 Ctrl-C. An expected error (MqlakeError)
-or an error of the system (OSError) is one line on stderr; MQLAKE_DEBUG=1 adds the traceback.
+Exit status: 0 success; 1 what was asked for is not there, the store or the data is damaged, or the command failed; 2
+the command line or the configuration is invalid; 3 something is not installed; 130 Ctrl-C. Not there is what is named
+and may be somewhere, sometime: a file, a directory, a topic, a message that is searched for. A list of all that there
+is may be empty: 0. An expected error (MqlakeError) or an error of the system (OSError) is one line on stderr;
+MQLAKE_DEBUG=1 adds the traceback.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import click
 
 from mqlake import __version__
 from mqlake.cli.lazy_group import LazyGroup
+from mqlake.cli.logs import LogHandler
 from mqlake.cli.output import note, print_json
 from mqlake.cli.standard_streams import (
     EXIT_BROKEN_PIPE,
@@ -53,7 +56,6 @@ COMMANDS = {
         "mqlake.cli.metaq:metaq",
         "MetaQ: the broker, clients and data directories of RocketMQ's ancestor.",
     ),
-    "compile": ("mqlake.cli.compile:compile_", "Compile ahead what brokers run as machine code."),
     "doctor": ("mqlake.cli.doctor:doctor", "Check this machine, a data directory and a cluster."),
     "demo": (
         "mqlake_flights.demo:demo",
@@ -133,7 +135,7 @@ def one_line(error: MqlakeError | OSError) -> str:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         text = ": ".join([*names, error.strerror])
     else:
-        text = str(error) or type(error).__name__
+        text = "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
     return " ".join(text.split())
 
 
@@ -150,7 +152,9 @@ def cli() -> None:
     logs. Start with `mqlake serve`, or with `mqlake store info DIR`.
     """
     level = logging.DEBUG if debugging() else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    handler = LogHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 @cli.command()

@@ -8,7 +8,7 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
-from mqlake.cli.serve import stop_event
+from mqlake.cli.stopping import stop_event
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run

@@ -1,4 +1,8 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, so that they have one name, help text and error each.
+
+Every group of `mqlake` takes them from here. What a user typed is checked here, before anything is opened: ConfigError,
+or click's UsageError with exit status 2.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import click
 
 from mqlake.base.clock import parse_time_ms
 from mqlake.base.settings import parse_assignments, parse_size
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, NotThereError
 from mqlake.store.config import MessageStoreConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -21,6 +25,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def directory_argument(command: Command) -> Command:
     return click.argument("directory", metavar="DIR", type=click.Path())(command)
+
+
+class ExistingPath(click.Path):
+    """A file or a directory that has to be there. What is not raises NotThereError: the command line is in order."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.path.exists(value):
+            raise NotThereError(f"{os.fspath(value)}: there is no such {self.name}")
+        return super().convert(value, param, ctx)
+
+
+class ExistingFile(click.File):
+    """As ExistingPath, opened."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value != "-" and not os.path.exists(value):
+            raise NotThereError(f"{value}: there is no such file")
+        return super().convert(value, param, ctx)
 
 
 def json_option(command: Command) -> Command:
@@ -49,6 +71,12 @@ def port_to_choose(option: str) -> Iterator[None]:
         if isinstance(cause, OSError) and cause.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise ConfigError(f"{error}; --host takes an address of this machine") from error
         raise ConfigError(f"{error}; use {option} to choose another port; 0 picks a free one") from error
+
+
+def accept_loss_option(command: Command) -> Command:
+    """For commands that open or repair a store."""
+    text = "Go on although flushed messages are gone from the end of the log; queue offsets continue above theirs."
+    return click.option("--accept-loss", is_flag=True, help=text)(command)
 
 
 def yes_option(command: Command) -> Command:

@@ -15,11 +15,12 @@ import click
 
 from mqlake.base.net import is_every_address
 from mqlake.base.progress import Progress, no_progress
-from mqlake.base.shown import as_object as as_object
-from mqlake.base.shown import count_text as count_text
-from mqlake.base.shown import size_text as size_text
-from mqlake.base.shown import time_text as time_text
+from mqlake.base.rendering import as_object as as_object
+from mqlake.base.rendering import count_text as count_text
+from mqlake.base.rendering import size_text as size_text
+from mqlake.base.rendering import time_text as time_text
 from mqlake.cli.formats import is_yaml, yaml_text
+from mqlake.cli.terminal import visible
 
 
 def print_json(value: Any) -> None:
@@ -50,7 +51,7 @@ def print_json_line(value: Any) -> None:
 def note(text: str) -> None:
     """Prints to stderr; a closed stderr is not an error."""
     with contextlib.suppress(OSError):
-        click.echo(text, err=True)
+        click.echo(visible(text) if sys.stderr.isatty() else text, err=True)
 
 
 def note_where_it_listens(host: str, *, guarded: bool = False) -> None:

@@ -7,6 +7,7 @@ import base64
 import binascii
 import contextlib
 import itertools
+import json
 import os
 import re
 import stat
@@ -22,14 +23,14 @@ import orjson
 
 from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
-from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
+from mqlake.cli.clients import cluster_options, stop_on_signals
 from mqlake.cli.complete import complete_topic
 from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, print_json, progress, size_text
 from mqlake.client.config import ClientConfig
 from mqlake.client.produce.producer import Producer, ProducerConfig, select_by_hash
 from mqlake.client.results import SendResult
-from mqlake.errors import ConfigError, MessageError, MqlakeError
+from mqlake.errors import ConfigError, MessageError, MqlakeError, TopicNotFoundError
 from mqlake.message import STRING_PROPERTY, Message, validate_topic
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.loop import run
@@ -93,7 +94,7 @@ class _Template:
             message.delay_time_ms = duration_ms(self.delay)
 
     def from_json(self, line: bytes, number: int) -> Message:
-        """A message of a line as `consume --json` prints it; `text` may replace `body`."""
+        """A message of a line as `consume --json` prints it, with its body as `text`, `json` or `body` (base64)."""
         try:
             fields = orjson.loads(line)
             if not isinstance(fields, dict):
@@ -106,6 +107,10 @@ class _Template:
                     raise ValueError(f"`{name}` is not a string")
             if "text" in fields:
                 body = _text(fields, "text").encode()
+            elif "json" in fields:
+                # not orjson: integers of any size stay what they are
+                value = json.loads(line)["json"]
+                body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
             else:
                 body = base64.b64decode(_text(fields, "body"), validate=True)
             message = Message(
@@ -139,7 +144,7 @@ def _note_unknown_fields(texts: Sequence[str]) -> None:
 def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"`{name}` is missing or not a string (use `text`, or `body` in base64)")
+        raise ValueError(f"`{name}` is missing or not a string (use `text`, `json`, or `body` in base64)")
     return value
 
 
@@ -321,8 +326,7 @@ def produce(
                 await job.run(producer, (lambda _, __: report(job.taken, size)) if size else report)
 
     try:
-        with reachable():
-            run(main())
+        run(main())
     finally:
         job.summarize(as_json)
 
@@ -346,6 +350,8 @@ class _Job:
     taken: int = 0
     """Bytes of input read so far."""
     begun: float = field(default_factory=time.monotonic)
+    is_new_topic: bool = False
+    """No name server knew it before."""
     failure: MqlakeError | OSError | None = None
     _due: float = 0.0
 
@@ -391,6 +397,8 @@ class _Job:
         queue = None
         if self.queue is not None:
             queue = _find_queue(await producer.fetch_publish_message_queues(self.template.topic), self.queue)
+        else:
+            self.is_new_topic = await _is_unknown(producer, self.template.topic)
         sends: set[asyncio.Task[None]] = set()
         stopping = asyncio.ensure_future(stop.wait())
         batches = self._batches()
@@ -492,11 +500,23 @@ class _Job:
                     "sent": self.sent,
                     "bytes": self.bytes,
                     "seconds": round(seconds, 3),
+                    "topicCreated": self.is_new_topic and self.sent > 0,
                 }
             )
             return
         text = f"{count_text(self.sent, 'message')}, {size_text(self.bytes)} sent to {self.template.topic}"
         note(f"{text} in {seconds:.2f} s")
+        if self.is_new_topic and self.sent:
+            note(f"there was no topic {self.template.topic}: the broker has made it")
+
+
+async def _is_unknown(producer: Producer, topic: str) -> bool:
+    """Also learns the topic's route, which the first send needs."""
+    try:
+        await producer.client.update_topic_route(topic)
+    except TopicNotFoundError:
+        return True
+    return False
 
 
 def _print_result(result: SendResult) -> None:
@@ -510,7 +530,8 @@ def _find_queue(queues: list[MessageQueue], wanted: str) -> MessageQueue:
     found = [queue for queue in queues if queue_matches(queue, wanted)]
     if len(found) != 1:
         names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
-        raise ConfigError(f"--queue {wanted} matches {count_text(len(found), 'queue')} of {names}")
+        kind = ConfigError if found else MqlakeError
+        raise kind(f"--queue {wanted} matches {count_text(len(found), 'queue')} of {names}")
     return found[0]
 
 

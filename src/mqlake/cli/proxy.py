@@ -11,7 +11,8 @@ from mqlake.cli.clients import cluster_options
 from mqlake.cli.grpc_endpoint import GRPC_PORT, require_grpc, start_proxy, where_it_serves
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note_where_it_listens, print_json_line
-from mqlake.cli.serve import settle, stop_event
+from mqlake.cli.serve import settle
+from mqlake.cli.stopping import stop_event
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 from mqlake.remoting.tls import TlsConfig, TlsMode

@@ -12,7 +12,8 @@ from mqlake.cli.clients import NAMESRV_VARIABLE
 from mqlake.cli.logs import log_options
 from mqlake.cli.options import json_option, size_option
 from mqlake.cli.output import note, print_fields, print_json, print_json_line, progress, size_text, time_text
-from mqlake.cli.serve import settle, stop_event
+from mqlake.cli.serve import settle
+from mqlake.cli.stopping import stop_event
 from mqlake.errors import RemotingError
 from mqlake.remoting.loop import run
 

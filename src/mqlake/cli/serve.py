@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import json
 import os
-import signal
 import sys
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from mqlake.auth.config import SECRETS, AuthConfig
 from mqlake.auth.first_users import FIRST_USER, FirstUsers
+from mqlake.base.disk import DiskSpace
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import loops_option, port_to_choose, require_directory
-from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text
+from mqlake.cli.options import accept_loss_option, loops_option, port_to_choose, require_directory
+from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text, time_text
+from mqlake.cli.stopping import stop_event
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
@@ -111,6 +113,11 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     show_default=True,
     help="Slaves of each broker, in processes of their own.",
 )
+@click.option(
+    "--failover",
+    metavar="etcd://HOST:PORT,...",
+    help="Let a slave take over by itself when its master is gone, by this consensus service.",
+)
 @loops_option
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
@@ -125,6 +132,12 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     is_flag=True,
     help="For tests: free ports, small files, and a temporary directory that is deleted at the end.",
 )
+@click.option(
+    "--from-archive",
+    is_flag=True,
+    help="Make a broker's store from its archive (setting `archive`) if its directory is empty, as on a new machine.",
+)
+@accept_loss_option
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 @log_options
 def serve(
@@ -139,10 +152,13 @@ def serve(
     config_path: str | None,
     brokers: int,
     replicas: int,
+    failover: str | None,
     loops: int | None,
     settings: tuple[str, ...],
     auth: bool,
     ephemeral: bool,
+    from_archive: bool,
+    accept_loss: bool,
     as_json: bool,
 ) -> None:
     """Run a name server and a broker.
@@ -150,7 +166,7 @@ def serve(
     RocketMQ clients connect to them unchanged. Ctrl-C or SIGTERM shuts both down cleanly.
     """
     from mqlake.base.net import local_address
-    from mqlake.broker.config import is_known, read_settings, require_known
+    from mqlake.broker.config import is_known, read_settings, read_settings_of_store, require_known
 
     advertised = local_address() if is_every_address(host) else host
     common = {"brokerIP1": advertised, "brokerIP2": advertised}
@@ -168,6 +184,7 @@ def serve(
     chosen = {
         "bindAddress": host,
         **({"advertise": advertise} if advertise else {}),
+        **({} if failover is None else {"failover": failover}),
         **({} if loops is None else {"fastLoopThreads": str(loops)}),
         **parse_assignments(settings),
     }
@@ -187,6 +204,8 @@ def serve(
             f"{directory} is itself a store, not a directory of brokers; use --set storePathRootDir={directory}"
         )
     of_brokers = _masters(directory, brokers, port, common, chosen)
+    if from_archive:
+        _restore(of_brokers)
     if config.tls.mode is TlsMode.ENFORCING:
         for properties in of_brokers:
             properties.setdefault("tls.enable", "true")  # the name server enforces it, too
@@ -201,10 +220,12 @@ def serve(
     if first is not None:
         for properties in of_brokers:
             properties.update({key: value for key, value in first.settings.items() if key not in chosen})
-    first_broker = read_settings(of_brokers[0])
+    first_broker = read_settings_of_store(of_brokers[0])
     auth_config = first_broker.config.auth
     if brokers > 1:
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
+    if failover is not None and not replicas:
+        raise ConfigError("--failover needs replicas that can take over: give --replicas 1 or more as well")
     if replicas:
         of_brokers += _slaves(of_brokers, replicas, config.metrics_prom_exporter_port)
     if len(of_brokers) == 1:
@@ -219,7 +240,15 @@ def serve(
     note_small_disk(first_broker.store_config, len(of_brokers))
     raise_open_files_limit()
     note_where_it_listens(config.bind_address, guarded=auth_config.guards_broker)
-    run(_serve(directory, host, namesrv_port, grpc, console, of_brokers, config, auth_config, first, as_json))
+    started = _Brokers(of_brokers, accept_loss)
+    run(_serve(directory, host, namesrv_port, grpc, console, started, config, auth_config, first, as_json))
+
+
+class _Brokers(NamedTuple):
+    """The settings of each, and whether its store may open without flushed messages that are gone."""
+
+    settings: list[dict[str, str]]
+    accept_loss: bool
 
 
 class _Console(NamedTuple):
@@ -254,7 +283,7 @@ def _masters(
     directory: str, count: int, port: int, common: Mapping[str, str], chosen: Mapping[str, str]
 ) -> list[dict[str, str]]:
     """The settings of each master. `common` counts less than what makes them differ, `chosen` (--set) more."""
-    return [
+    masters = [
         {
             "brokerName": f"broker-{i}",
             **common,
@@ -264,6 +293,36 @@ def _masters(
         }
         for i in range(count)
     ]
+    if count > 1:
+        for i, each in enumerate(masters):
+            if each.get("archive"):  # a place is of one log
+                each["archive"] = f"{each['archive'].rstrip('/')}/broker-{i}"
+    return masters
+
+
+def _restore(of_brokers: list[dict[str, str]]) -> None:
+    """Makes the stores that are not there from their archives. ConfigError without `archive`; raises what restoring
+    does."""
+    from mqlake.broker.config import read_settings
+    from mqlake.store.archive.target import parse_options
+    from mqlake.store.archive_restore import restore_archive
+
+    for properties in of_brokers:
+        config = read_settings(properties).store_config
+        root = config.store_path_root_dir
+        if not config.archive:
+            raise ConfigError(
+                "--from-archive: set archive to the place, such as --set archive=s3://bucket/store"
+            )
+        if os.path.isdir(root) and os.listdir(root):
+            note(f"{root} is there already: nothing is restored")
+            continue
+        report = restore_archive(config.archive, root, storage_options=parse_options(config.archive_options))
+        note(
+            f"{root}: made from {report.archive}, offsets {report.begin:,} to {report.end:,}; what was "
+            "acknowledged after "
+            f"{time_text(report.saved_timestamp)} is not in it"
+        )
 
 
 def _set_apart(
@@ -282,13 +341,17 @@ def _set_apart(
 
 def _slaves(masters: list[dict[str, str]], replicas: int, metrics_port: int) -> list[dict[str, str]]:
     """The settings of `replicas` slaves of each master; all brokers answer reads of slaves' consumers."""
+    from mqlake.broker.config import read_settings_of_store
+
     slaves: list[dict[str, str]] = []
     for master in masters:
+        size = read_settings_of_store(master).store_config.mapped_file_size_commit_log
         master.setdefault("slaveReadEnable", "true")
         for number in range(1, replicas + 1):
             place = len(masters) + len(slaves)
             slave = {
                 **master,
+                "mappedFileSizeCommitLog": str(size),  # a new slave has no files that would say so
                 "brokerRole": BrokerRole.SLAVE.name,
                 "brokerId": str(number),
                 "storePathRootDir": f"{master['storePathRootDir']}-slave-{number}",
@@ -313,7 +376,7 @@ async def _serve(
     namesrv_port: int,
     grpc: _Grpc,
     console: _Console | None,
-    of_brokers: list[dict[str, str]],
+    brokers: _Brokers,
     config: BrokerConfig,
     auth: AuthConfig,
     first: FirstUsers | None,
@@ -323,7 +386,7 @@ async def _serve(
     from mqlake.namesrv.config import NamesrvConfig
     from mqlake.namesrv.server import NamesrvController
 
-    stop = stop_event()
+    stop, of_brokers = stop_event(), brokers.settings
     async with contextlib.AsyncExitStack() as running:
         namesrv = NamesrvController(
             NamesrvConfig(
@@ -345,13 +408,15 @@ async def _serve(
             properties["namesrvAddr"] = ";".join(dict.fromkeys([namesrv_addr, *filter(None, others)]))
         grpc_addr = ""
         if len(of_brokers) == 1:
-            address, grpc_addr = await _start_here(of_brokers[0], grpc, running)
-            addresses = [address]
+            address, listens, grpc_addr = await _start_here(
+                of_brokers[0], grpc, running, accept_loss=brokers.accept_loss
+            )
+            addresses, shown_brokers = [address], [_shown(address, listens)]
         else:
             children = _Children(stop)
             running.push_async_callback(children.stop)
-            await children.start(of_brokers)
-            addresses = await children.wait_until_ready(namesrv, of_brokers)
+            await children.start(of_brokers, accept_loss=brokers.accept_loss)
+            addresses = shown_brokers = await children.wait_until_ready(namesrv, of_brokers)
             if grpc.port >= 0 and auth.authentication_enabled and auth.inner_credentials is None:
                 note(
                     "gRPC clients are not served: with several brokers and access control "
@@ -361,11 +426,21 @@ async def _serve(
                 grpc_addr = await _start_proxy(namesrv_addr, host, grpc, config, auth, running)
         console_url = ""
         if console is not None and not stop.is_set():
-            console_url = await _start_console(namesrv_addr, host, console, config, running)
+            console_url = await _start_console(namesrv_addr, host, console, config, stop, running)
         settle()
         if not stop.is_set():
             kept = acknowledgement_text(read_settings(of_brokers[0]).store_config)
-            _say_where(namesrv_addr, addresses, grpc_addr, console_url, directory, kept, first, as_json)
+            _say_where(
+                namesrv_addr,
+                addresses,
+                shown_brokers,
+                grpc_addr,
+                console_url,
+                directory,
+                kept,
+                first,
+                as_json,
+            )
         await stop.wait()
 
 
@@ -396,44 +471,68 @@ async def _start_proxy(
 
 
 async def _start_console(
-    namesrv_addr: str, host: str, console: _Console, config: BrokerConfig, running: contextlib.AsyncExitStack
+    namesrv_addr: str,
+    host: str,
+    console: _Console,
+    config: BrokerConfig,
+    stop: asyncio.Event,
+    running: contextlib.AsyncExitStack,
 ) -> str:
-    """Pages on this cluster; their address."""
-    from mqlake.cli.console import start_console
-    from mqlake.client.config import ClientConfig
-    from mqlake.console.app import ConsoleConfig
-    from mqlake.remoting.tls import client_context
+    """Pages on this cluster, from a process of their own: none takes time or memory of a broker. Their address."""
+    port = console.port
 
-    context = client_context() if config.tls.mode is TlsMode.ENFORCING else None
-    with port_to_choose("--console-port"):
-        where = ClientConfig(namesrv_addr=namesrv_addr, tls=context)
-        server = await start_console(
-            ConsoleConfig(where, allow_changes=console.allow_changes), host, console.port
-        )
-    running.push_async_callback(server.stop)
-    return f"http://{server.address}/"
+    async def run_console() -> asyncio.subprocess.Process:
+        options = ["--until-eof", "--json", f"--namesrv={namesrv_addr}", f"--host={host}", f"--port={port}"]
+        options += ["--context=", "--credentials="]  # whatever the environment says
+        if config.tls.mode is TlsMode.ENFORCING:
+            options.append("--tls")
+        if console.allow_changes:
+            options.append("--allow-changes")
+        return await _start_process("console", *options, stdout=asyncio.subprocess.PIPE)
+
+    children = _Children(stop)
+    running.push_async_callback(children.stop)
+    process = await children.keep("the console", run_console)
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        if stop.is_set():
+            return ""
+        raise MqlakeError("the console ended before it was ready")
+    url = str(json.loads(line)["url"])
+    port = int(url.rstrip("/").rpartition(":")[2])
+    children.restart()
+    return url
 
 
 async def _start_here(
-    properties: Mapping[str, str], grpc: _Grpc, running: contextlib.AsyncExitStack
-) -> tuple[str, str]:
-    """The broker's address, and that for gRPC clients (empty if there is none)."""
-    from mqlake.broker.config import read_settings
+    properties: Mapping[str, str], grpc: _Grpc, running: contextlib.AsyncExitStack, *, accept_loss: bool
+) -> tuple[str, str, str]:
+    """The broker's address for clients, the one that it listens on, and that for gRPC clients (empty: none)."""
+    from mqlake.broker.config import read_settings_of_store
     from mqlake.broker.controller import BrokerController
 
-    settings = read_settings(properties)
+    settings = read_settings_of_store(properties)
+    if settings.config.failover:
+        raise ConfigError("failover: give --replicas 1 or more, or run each replica with `mqlake broker`")
     controller = BrokerController(settings.config, settings.store_config)
     with port_to_choose("--port"):
-        await controller.start()
+        await controller.start(accept_loss=accept_loss)
     running.push_async_callback(controller.stop)
     if controller.metrics is not None:
         note(f"metrics      {controller.metrics.where}")
+    host = settings.config.bind_address
+    listens = format_address(("127.0.0.1" if is_every_address(host) else host, controller.port))
     if grpc.port < 0:
-        return controller.broker_addr, ""
+        return controller.broker_addr, listens, ""
     from mqlake.cli.grpc_endpoint import start_beside
 
-    host = settings.config.bind_address
-    return controller.broker_addr, await _started(start_beside(controller), host, grpc, running)
+    return controller.broker_addr, listens, await _started(start_beside(controller), host, grpc, running)
+
+
+def _shown(address: str, listens: str) -> str:
+    """A broker's address for clients, and the one that it listens on if that is another."""
+    return address if address == listens else f"{listens}, for clients {address}"
 
 
 async def _started(
@@ -462,6 +561,7 @@ def _access_directory(properties: Mapping[str, str]) -> str:
 def _say_where(
     namesrv_addr: str,
     brokers: list[str],
+    shown_brokers: list[str],
     grpc_addr: str,
     console_url: str,
     directory: str,
@@ -476,7 +576,7 @@ def _say_where(
         print_json_line(place if secret is None else {**place, "user": FIRST_USER, "password": secret})
     else:
         click.echo(f"name server  {namesrv_addr}")
-        for address in brokers:
+        for address in shown_brokers:
             click.echo(f"broker       {address}")
         if grpc_addr:
             click.echo(f"gRPC         {grpc_addr}")
@@ -497,8 +597,7 @@ def note_small_disk(config: MessageStoreConfig, brokers: int = 1) -> None:
     place = os.path.abspath(config.commit_log_dir)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
-    disk = os.statvfs(place)
-    free, needed = disk.f_bavail * disk.f_frsize, brokers * config.mapped_file_size_commit_log
+    free, needed = DiskSpace.of(place).free, brokers * config.mapped_file_size_commit_log
     if free < needed:
         files = "a new commit log file takes" if brokers == 1 else "new commit log files of the brokers take"
         note(
@@ -513,25 +612,34 @@ def settle() -> None:
     gc.freeze()
 
 
-def stop_event(*, until_eof: bool = False) -> asyncio.Event:
-    """An event set by Ctrl-C and SIGTERM, and with `until_eof` at the end of stdin."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    if until_eof:
+async def _start_process(command: str, *options: str, stdout: int) -> asyncio.subprocess.Process:
+    """A command of mqlake with a pipe from this process as its stdin."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "mqlake",
+        command,
+        *options,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=stdout,
+        start_new_session=True,  # Ctrl-C goes to this process, which stops them
+    )
 
-        def look() -> None:
-            if not os.read(0, 4096):
-                loop.remove_reader(0)
-                stop.set()
 
-        loop.add_reader(0, look)
-    return stop
+async def _run_broker(properties: Mapping[str, str], *options: str) -> asyncio.subprocess.Process:
+    seen = (f"--set={key}={value}" for key, value in properties.items() if key not in UNSEEN)
+    process = await _start_process(
+        "broker", "--until-eof", "--unseen", *options, *seen, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    process.stdin.write(
+        json.dumps({key: properties[key] for key in UNSEEN & properties.keys()}).encode() + b"\n"
+    )
+    return process
 
 
 class _Children:
-    """Broker processes. Each has a pipe from this process as its stdin, and stops when this process is gone.
+    """Brokers, or the console. Each has a pipe from this process as its stdin, and stops when this process is gone.
 
     Once all have been ready, one that ends by itself is restarted, after longer and longer pauses if it keeps ending.
     """
@@ -542,33 +650,30 @@ class _Children:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._keepers: list[asyncio.Task[None]] = []
 
-    async def start(self, of_brokers: Iterable[Mapping[str, str]]) -> None:
+    async def start(self, of_brokers: Iterable[Mapping[str, str]], *, accept_loss: bool) -> None:
         for properties in of_brokers:
-            process = await self._run(properties)
-            self._keepers.append(asyncio.create_task(self._keep(properties, process)))
+            run = functools.partial(_run_broker, properties)
+            await self.keep(_title(properties), run, *(["--accept-loss"] if accept_loss else []))
 
-    async def _run(self, properties: Mapping[str, str]) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "mqlake",
-            "broker",
-            "--until-eof",
-            "--unseen",
-            *(f"--set={key}={value}" for key, value in properties.items() if key not in UNSEEN),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C goes to this process, which stops them
-        )
-        assert process.stdin is not None
-        process.stdin.write(
-            json.dumps({key: properties[key] for key in UNSEEN & properties.keys()}).encode() + b"\n"
-        )
-        self._processes[_title(properties)] = process
+    async def keep(
+        self, name: str, run: Callable[..., Awaitable[asyncio.subprocess.Process]], *at_first: str
+    ) -> asyncio.subprocess.Process:
+        """The process, which is from now on looked after. `at_first`: options that a restart does not have."""
+        process = self._processes[name] = await run(*at_first)
+        self._keepers.append(asyncio.create_task(self._keep(name, run, process)))
         return process
 
-    async def _keep(self, properties: Mapping[str, str], process: asyncio.subprocess.Process) -> None:
-        name, loop = _title(properties), asyncio.get_running_loop()
+    def restart(self) -> None:
+        """All are ready: from now on one that ends is restarted."""
+        self._ready = True
+
+    async def _keep(
+        self,
+        name: str,
+        run: Callable[[], Awaitable[asyncio.subprocess.Process]],
+        process: asyncio.subprocess.Process,
+    ) -> None:
+        loop = asyncio.get_running_loop()
         began, pause_s = loop.time(), RESTART_S
         while True:
             status = await process.wait()
@@ -576,9 +681,9 @@ class _Children:
             if self._stop.is_set():
                 return
             pause_s = RESTART_S if loop.time() - began > LIVED_S else min(pause_s * 2, RESTART_MAX_S)
-            others = f"{len(self._processes)} still running"
+            others = f"; {len(self._processes)} still running" if len(self._keepers) > 1 else ""
             again = f", restarting it in {pause_s:g} s" if self._ready else ""
-            note(f"{name} (process {process.pid}) ended with status {status}; {others}{again}")
+            note(f"{name} (process {process.pid}) ended with status {status}{others}{again}")
             if not self._ready:
                 return
             with contextlib.suppress(TimeoutError):
@@ -587,7 +692,7 @@ class _Children:
             if self._stop.is_set():
                 return
             began = loop.time()
-            process = await self._run(properties)
+            process = self._processes[name] = await run()
 
     async def wait_until_ready(
         self, namesrv: NamesrvController, of_brokers: Sequence[Mapping[str, str]]
@@ -602,7 +707,7 @@ class _Children:
                 ]
                 addresses = [address for address in found if address is not None]
                 if len(addresses) == len(wanted):
-                    self._ready = True
+                    self.restart()
                     return addresses
                 if len(self._processes) < len(wanted):
                     raise MqlakeError("a broker ended before it was ready")

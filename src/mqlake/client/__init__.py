@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mqlake.base.first_use import at_first_use
+from mqlake.base.lazy_exports import at_first_use
 
 if TYPE_CHECKING:
     from mqlake.client.admin import Admin

@@ -9,7 +9,7 @@ single requests. It works with RocketMQ's brokers and mqlake's. Method names are
 where it has the method.
 
 Raises RemotingConnectError and RemotingTimeoutError if a server does not answer, ResponseError if it refuses, and
-UnknownKeyError for a topic, cluster or broker that does not exist (with the nearest name that does).
+NotFoundError for a topic, cluster or broker that does not exist (with the nearest name that does).
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ from mqlake.client.api.access_api import AccessAPI
 from mqlake.client.api.broker_api import TIME_MAX, BrokerAPI
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS, NameServers, parse_addresses
 from mqlake.client.config import ClientConfig
-from mqlake.errors import MessageError, MqlakeError, ResponseError, UnknownKeyError
+from mqlake.client.static_topics import (
+    adopt_decided,
+    check,
+    decide_offsets,
+    logical_progress,
+    logical_stats,
+    without_queues,
+)
+from mqlake.errors import MessageError, MqlakeError, NoMasterError, NotFoundError, ResponseError
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -35,9 +43,11 @@ from mqlake.message import (
     decode_message_id,
 )
 from mqlake.message.recall import decode_recall_handle
+from mqlake.message.topics import is_system_topic
 from mqlake.remoting.bodies.admin import (
     ConsumerConnection,
     ConsumeStats,
+    OffsetWrapper,
     ProducerConnection,
     SubscriptionGroupConfig,
     TopicStatsTable,
@@ -48,10 +58,17 @@ from mqlake.remoting.bodies.client import (
     SetMessageRequestModeRequestBody,
 )
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
-from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
+from mqlake.remoting.bodies.topic import (
+    MessageQueue,
+    TopicConfig,
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+    TopicRemappingDetailWrapper,
+)
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.headers.produce import RecallMessageRequestHeader, SendMessageResponseHeader
 from mqlake.remoting.service import Service
+from mqlake.remoting.static_topic import endpoints, is_mock_broker
 
 T = TypeVar("T")
 
@@ -73,13 +90,16 @@ class Broker:
 class Admin(Service):
     """Use it in an `async with`, or `close()` it."""
 
-    def __init__(self, where: ClientConfig | str = DEFAULT_ADDRESS) -> None:
-        """`where`: the name servers' addresses, or a configuration. Raises ConfigError if there is no address."""
+    def __init__(self, where: ClientConfig | str = DEFAULT_ADDRESS, *, unpack: bool = True) -> None:
+        """`where`: the name servers' addresses, or a configuration. Raises ConfigError if there is no address.
+
+        Without `unpack` the bodies of messages stay as they are stored: a small one may unpack to 256 MiB.
+        """
         config = ClientConfig(namesrv_addr=where) if isinstance(where, str) else where
         addresses = parse_addresses(config.namesrv_addr)
         self._client = remoting_client(config.credentials, config.tls)
         self.name_servers = NameServers(self._client, addresses, timeout_s=config.timeout_s)
-        self.brokers = BrokerAPI(self._client, timeout_s=config.timeout_s)
+        self.brokers = BrokerAPI(self._client, timeout_s=config.timeout_s, unpack=unpack)
         self.access = AccessAPI(self._client, timeout_s=config.timeout_s)
         """Users and acls."""
 
@@ -94,10 +114,10 @@ class Admin(Service):
         return await self.name_servers.get_broker_cluster_info()
 
     async def list_brokers(self, cluster: str | None = None) -> list[Broker]:
-        """Every broker, masters and replicas, by cluster, name and id. UnknownKeyError for an unknown cluster."""
+        """Every broker, masters and replicas, by cluster, name and id. NotFoundError for an unknown cluster."""
         info = await self.examine_broker_cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
-            raise UnknownKeyError(cluster, info.cluster_addr_table, what="cluster")
+            raise NotFoundError(cluster, info.cluster_addr_table, what="cluster")
         found = []
         for name, data in info.broker_addr_table.items():
             for own in sorted(c for c, names in info.cluster_addr_table.items() if name in names):
@@ -106,26 +126,23 @@ class Admin(Service):
         return sorted(found, key=lambda broker: (broker.cluster, broker.name, broker.broker_id))
 
     async def masters(self, cluster: str | None = None) -> list[Broker]:
-        """The masters of one cluster, or of all. UnknownKeyError for an unknown cluster, MqlakeError for none."""
+        """The masters of one cluster, or of all. NotFoundError for an unknown cluster, NoMasterError for none."""
         found = [broker for broker in await self.list_brokers(cluster) if broker.broker_id == MASTER_ID]
         if not found:
-            raise MqlakeError(
-                f"no master is registered at {';'.join(self.name_servers.addresses)}; "
-                "see that a broker runs and names this server in namesrvAddr"
-            )
+            raise NoMasterError(self.name_servers.addresses)
         return found
 
     async def broker_address(self, broker: str) -> str:
-        """`broker` when it is an address, else the address of the master of that name. UnknownKeyError."""
+        """`broker` when it is an address, else the address of the master of that name. NotFoundError."""
         if ":" in broker:
             return broker
         table = (await self.examine_broker_cluster_info()).broker_addr_table
         if broker not in table or MASTER_ID not in table[broker].broker_addrs:
-            raise UnknownKeyError(broker, table, what="broker")
+            raise NotFoundError(broker, table, what="broker")
         return table[broker].broker_addrs[MASTER_ID]
 
     async def examine_topic_route_info(self, topic: str) -> TopicRouteData:
-        """The brokers and queues of the topic. Raises UnknownKeyError if no broker has it."""
+        """The brokers and queues of the topic. Raises NotFoundError if no broker has it."""
         for _ in range(2):  # a topic that is listed may have come in between
             try:
                 return await self.name_servers.get_topic_route_info(topic)
@@ -135,7 +152,8 @@ class Admin(Service):
             known = await self._topics_or_none()
             if topic not in known:
                 break
-        raise UnknownKeyError(topic, known - {topic}, what="topic")
+        others = [each for each in known if each != topic and not is_system_topic(each)]
+        raise NotFoundError(topic, others, what="topic")
 
     async def _topics_or_none(self) -> set[str]:
         try:
@@ -208,12 +226,82 @@ class Admin(Service):
         return True
 
     async def examine_topic_stats(self, topic: str) -> TopicStatsTable:
-        """First and last offset of every queue."""
+        """First and last offset of every queue; of a static topic its logical queues."""
         total = TopicStatsTable()
         for table in await self._on_route(topic, lambda at: self.brokers.get_topic_stats_info(at, topic)):
             total.offset_table |= table.offset_table
             total.topic_put_tps += table.topic_put_tps
-        return total
+        mappings = await self._mappings(topic)
+        return logical_stats(total, mappings) if mappings else total
+
+    # --- static topics
+
+    async def examine_topic_config_all(self, topic: str) -> dict[str, TopicConfigAndQueueMapping]:
+        """Master's name → its part of the topic, on each that has one."""
+        found = {}
+        for broker in await self.masters():
+            try:
+                config = await self.brokers.get_topic_config_and_mapping(broker.address, topic)
+            except ResponseError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                continue
+            found[broker.name] = config
+        return found
+
+    async def apply_mapping(self, change: TopicRemappingDetailWrapper, *, force: bool = False) -> None:
+        """Carries out what `static_topics` has planned, also once more after it was interrupted.
+
+        Brokers of the cluster that have no part of the topic learn its mapping, too. `force`: they take it even if it
+        contradicts what they know. NotFoundError for a broker without a master; ResponseError if one refuses.
+        """
+        configs = change.broker_config_map
+        adopt_decided(change, await self.examine_topic_config_all(change.topic))
+        epoch, total = check(change.topic, configs)
+        masters = {broker.name: broker for broker in await self.masters()}
+        for name in configs:
+            if name not in masters:
+                raise NotFoundError(name, masters, what="broker")
+        clusters = {masters[name].cluster for name in configs}
+        for name in sorted(masters.keys() - configs.keys()):
+            if masters[name].cluster in clusters:
+                configs[name] = without_queues(change.topic, name, total, epoch)
+
+        async def write(names: Iterable[str]) -> None:
+            for name in sorted(names):
+                await self.brokers.create_static_topic(masters[name].address, configs[name], force=force)
+
+        incoming, outgoing = change.broker_to_map_in, change.broker_to_map_out
+        await write(incoming)  # takes messages from now on, with offsets that are not known yet
+        await write(outgoing)  # takes none any more, so its end is known
+        for name in sorted(outgoing):
+            stats = await self.brokers.get_topic_stats_info(masters[name].address, change.topic)
+            decide_offsets(change, name, stats)
+        await write(incoming)
+        await write(configs.keys() - incoming)
+
+    async def _mappings(self, topic: str) -> list[TopicQueueMappingDetail]:
+        """What its brokers know of a static topic; empty for another topic."""
+        try:
+            route = await self.name_servers.get_topic_route_info(topic)
+        except ResponseError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return []
+        if not route.topic_queue_mapping_by_broker:
+            return []
+        addresses = filter(None, map(_select_address, route.broker_datas))
+        found = await _all(self.brokers.get_topic_config_and_mapping(at, topic) for at in addresses)
+        return [config.mapping_detail for config in found if config.mapping_detail is not None]
+
+    async def queue_address(self, queue: MessageQueue) -> str:
+        """The master to ask about a queue; of a static topic the one that leads it. NotFoundError."""
+        if not is_mock_broker(queue.broker_name):
+            return await self.broker_address(queue.broker_name)
+        leaders = endpoints(queue.topic, await self.examine_topic_route_info(queue.topic))
+        if queue not in leaders:
+            raise NotFoundError(str(queue), map(str, leaders), what="queue")
+        return await self.broker_address(leaders[queue])
 
     async def get_topic_cluster_list(self, topic: str) -> set[str]:
         """The clusters whose brokers have the topic."""
@@ -252,21 +340,36 @@ class Admin(Service):
         return groups
 
     async def check_group(self, group: str) -> None:
-        """Raises UnknownKeyError if no broker knows the group."""
+        """Raises NotFoundError if no broker knows the group."""
         groups = await self.get_all_subscription_groups()
         if group not in groups:
-            raise UnknownKeyError(group, groups, what="group")
+            raise NotFoundError(group, groups, what="group")
 
     # --- consuming
 
     async def examine_consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """The group's offset in every queue of one topic, or of all topics it has consumed."""
+        """The group's offset in every queue of one topic, or of all topics it has consumed; of a static topic in its
+        logical queues."""
         addresses = await self._addresses_of_group(group)
         total = ConsumeStats()
         for stats in await _all(self.brokers.get_consume_stats(at, group, topic) for at in addresses):
             total.offset_table |= stats.offset_table
             total.consume_tps += stats.consume_tps
+        for name in {queue.topic for queue in total.offset_table}:
+            mappings = [] if name.startswith(RETRY_GROUP_TOPIC_PREFIX) else await self._mappings(name)
+            if mappings:
+                others = {queue: each for queue, each in total.offset_table.items() if queue.topic != name}
+                total.offset_table = others | await self._logical_progress(group, name, mappings)
         return total
+
+    async def _logical_progress(
+        self, group: str, topic: str, mappings: list[TopicQueueMappingDetail]
+    ) -> dict[MessageQueue, OffsetWrapper]:
+        """Also of brokers at which the group has no offset: one of them may have the end of a queue."""
+        found = ConsumeStats()
+        for stats in await self._on_route(topic, lambda at: self.brokers.get_consume_stats(at, group, topic)):
+            found.offset_table |= stats.offset_table
+        return logical_progress(found, mappings)
 
     async def examine_consumer_connection_info(self, group: str) -> ConsumerConnection:
         """Connected consumers of the group; one connected to several brokers appears once.
@@ -415,7 +518,7 @@ class Admin(Service):
 
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
         """The message at an offset of a queue. Raises MessageError if there is none."""
-        address = await self.broker_address(queue.broker_name)
+        address = await self.queue_address(queue)
         messages, place = await self.brokers.pull_message(address, queue.topic, queue.queue_id, offset, 1)
         if not messages or messages[0].queue_offset != offset:
             raise MessageError(
@@ -442,7 +545,7 @@ class Admin(Service):
             if not writable:
                 raise MqlakeError(f"no broker takes messages of {message.topic}: write permission is missing")
             queue = MessageQueue(topic=message.topic, broker_name=writable[0].broker_name, queue_id=0)
-        address = await self.broker_address(queue.broker_name)
+        address = await self.queue_address(queue)
         answer = await self.brokers.send_message(address, message, queue.queue_id, ADMIN_GROUP)
         return MessageQueue(
             topic=message.topic, broker_name=queue.broker_name, queue_id=answer.queue_id

@@ -10,9 +10,7 @@ the signatures and docstrings of the asyncio classes. Listeners of a PushConsume
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from types import TracebackType
@@ -27,6 +25,7 @@ from mqlake.client.consume import push_consumer as _push
 from mqlake.client.consume import simple_consumer as _simple
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
+from mqlake.client.loop_thread import LOOP_THREAD
 from mqlake.client.produce import producer as _producer
 from mqlake.client.produce import transaction_producer as _transaction
 from mqlake.client.produce.producer import MessageQueueSelector, ProducerConfig
@@ -37,7 +36,6 @@ from mqlake.client.records import MessageClientExt
 from mqlake.client.results import SendResult
 from mqlake.message import Message
 from mqlake.remoting.bodies.topic import MessageQueue
-from mqlake.remoting.loop import loop_factory
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -45,43 +43,7 @@ Inner = TypeVar("Inner")
 AnyClient = TypeVar("AnyClient", bound=ClientBase)
 
 BlockingListener = Callable[[list[MessageClientExt], ConsumeContext], ConsumeResult | None]
-
-
-class _LoopThread:
-    """The event loop, running in its thread from the first use to the end of the process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = (loop_factory() or asyncio.new_event_loop)()
-                threading.Thread(target=self._loop.run_forever, name="mqlake-client", daemon=True).start()
-            return self._loop
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self.loop())
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        future = self.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C: no caller waits for the result any more
-            raise
-
-    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """A plain function, on the loop's thread."""
-
-        async def work() -> T:
-            return function(*args, **options)
-
-        return self.run(work())
-
-
-_thread = _LoopThread()
+"""What a PushConsumer calls: see there."""
 
 
 def _waiting(
@@ -91,7 +53,7 @@ def _waiting(
 
     @functools.wraps(method)
     def call(self: Blocking[Inner], /, *args: P.args, **options: P.kwargs) -> T:
-        return _thread.run(method(self._inner, *args, **options))
+        return LOOP_THREAD.run(method(self._inner, *args, **options))
 
     return call
 
@@ -101,7 +63,7 @@ def _called(method: Callable[Concatenate[Inner, P], T]) -> Callable[Concatenate[
 
     @functools.wraps(method)
     def call(self: Blocking[Inner], /, *args: P.args, **options: P.kwargs) -> T:
-        return _thread.call(method, self._inner, *args, **options)
+        return LOOP_THREAD.call(method, self._inner, *args, **options)
 
     return call
 
@@ -110,7 +72,7 @@ class Blocking(Generic[Inner]):
     """An object of an asyncio class, made and used on the loop's thread."""
 
     def __init__(self, make: Callable[[], Inner]) -> None:
-        self._inner = _thread.call(make)
+        self._inner = LOOP_THREAD.call(make)
 
     def __enter__(self) -> Self:
         return self
@@ -124,21 +86,23 @@ class Blocking(Generic[Inner]):
         self.close()
 
     def close(self) -> None:
+        """`with` does it at its end."""
         raise NotImplementedError
 
 
 class _Client(Blocking[AnyClient]):
     @property
     def group(self) -> str:
+        """Without the namespace."""
         return self._inner.group
 
     def start(self) -> None:
         """Has to come before anything else; `with` does it."""
-        _thread.run(self._inner.start())
+        LOOP_THREAD.run(self._inner.start())
 
     def close(self) -> None:
         """Stops and unregisters from the brokers. A second close does nothing."""
-        _thread.run(self._inner.close())
+        LOOP_THREAD.run(self._inner.close())
 
     def __enter__(self) -> Self:
         self.start()
@@ -146,6 +110,11 @@ class _Client(Blocking[AnyClient]):
 
 
 class Producer(_Client[_producer.Producer]):
+    """Sends messages; `send` waits for the broker's answer, `send_async` returns a future of it.
+
+    `where`: a name server's host:port (several with `;` between) or a ClientConfig. Use it in a `with`.
+    """
+
     def __init__(self, group: str, where: ClientConfig | str, config: ProducerConfig | None = None) -> None:
         super().__init__(lambda: _producer.Producer(group, where, config))
 
@@ -165,10 +134,15 @@ class Producer(_Client[_producer.Producer]):
         timeout_s: float | None = None,
     ) -> Future[SendResult]:
         """Does not wait: the future has the result. Any number may be in flight."""
-        return _thread.submit(self._inner.send(message, queue=queue, selector=selector, timeout_s=timeout_s))
+        return LOOP_THREAD.submit(
+            self._inner.send(message, queue=queue, selector=selector, timeout_s=timeout_s)
+        )
 
 
 class TransactionMQProducer(_Client[_transaction.TransactionMQProducer]):
+    """Sends messages that consumers get when the listener has said that the transaction is committed. The listener's
+    methods are called in threads. `where` as for Producer. Use it in a `with`."""
+
     def __init__(
         self,
         group: str,
@@ -188,6 +162,13 @@ class TransactionMQProducer(_Client[_transaction.TransactionMQProducer]):
 
 
 class PushConsumer(_Client[_push.PushConsumer]):
+    """Calls a listener, in threads, with the messages of its group's share of queues, while the `with` lasts.
+
+    The listener gets a list of MessageClientExt and a ConsumeContext. None or ConsumeResult.SUCCESS means consumed;
+    ConsumeResult.LATER or an exception means that the messages come again. `orderly`: one call at a time for each
+    queue, in its order. `where` as for Producer.
+    """
+
     def __init__(
         self,
         group: str,
@@ -206,6 +187,9 @@ class PushConsumer(_Client[_push.PushConsumer]):
 
 
 class PullConsumer(_Client[_pull.PullConsumer]):
+    """Returns messages (MessageClientExt) when it is polled, or one after the other in a `for`; of queues of one's
+    choice (`assign`) or of its group's share (`subscribe`). `where` as for Producer. Use it in a `with`."""
+
     def __init__(self, group: str, where: ClientConfig | str, config: ConsumerConfig | None = None) -> None:
         super().__init__(lambda: _pull.PullConsumer(group, where, config))
 
@@ -227,23 +211,28 @@ class PullConsumer(_Client[_pull.PullConsumer]):
     committed = _waiting(_pull.PullConsumer.committed)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        _thread.call(self._inner.pause, list(queues))  # a generator runs in its own thread
+        """poll() returns nothing of these queues until resume()."""
+        LOOP_THREAD.call(self._inner.pause, list(queues))  # a generator runs in its own thread
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        _thread.call(self._inner.resume, list(queues))
+        """Ends pause()."""
+        LOOP_THREAD.call(self._inner.resume, list(queues))
 
     def __iter__(self) -> Self:
         """One message after the other, until the consumer is closed."""
         return self
 
     def __next__(self) -> MessageClientExt:
-        message = _thread.run(self._inner.next_message())
+        message = LOOP_THREAD.run(self._inner.next_message())
         if message is None:
             raise StopIteration
         return message
 
 
 class SimpleConsumer(_Client[_simple.SimpleConsumer]):
+    """Receives messages (MessageClientExt) that all members of a group share, and acknowledges them one by one; what is
+    not acknowledged in time comes again. `where` as for Producer. Use it in a `with`."""
+
     def __init__(self, group: str, where: ClientConfig | str, config: ConsumerConfig | None = None) -> None:
         super().__init__(lambda: _simple.SimpleConsumer(group, where, config))
 
@@ -256,10 +245,13 @@ class SimpleConsumer(_Client[_simple.SimpleConsumer]):
 
     def ack_all(self, messages: Iterable[MessageClientExt]) -> None:
         """Several at a time; the first error is raised when all were tried."""
-        _thread.run(self._inner.ack_all(list(messages)))  # a generator runs in its own thread
+        LOOP_THREAD.run(self._inner.ack_all(list(messages)))  # a generator runs in its own thread
 
 
 class Admin(Blocking[_admin.Admin]):
+    """Topics, groups, offsets and messages of a cluster; `ask` for all else that the asyncio Admin has. `where` as for
+    Producer. Use it in a `with`, or `close()` it."""
+
     def __init__(self, where: ClientConfig | str = DEFAULT_ADDRESS) -> None:
         super().__init__(lambda: _admin.Admin(where))
 
@@ -269,7 +261,7 @@ class Admin(Blocking[_admin.Admin]):
         async def work() -> T:
             return await question(self._inner)
 
-        return _thread.run(work())
+        return LOOP_THREAD.run(work())
 
     close = _waiting(_admin.Admin.close)
     examine_broker_cluster_info = _waiting(_admin.Admin.examine_broker_cluster_info)

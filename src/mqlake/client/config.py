@@ -18,28 +18,36 @@ from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 @checked
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """Names are those of RocketMQ's ClientConfig, times are in seconds."""
+    """Where a cluster is, and how to talk to it. Names are those of RocketMQ's ClientConfig.
+
+    namesrv_addr: host:port of a name server; several with `;` between.
+    instance_name: part of the client id. Empty: the process and the time, so that no two are the same.
+    client_ip: part of the client id. Empty: the address of this machine that name servers see.
+    unit_name: last part of the client id, for clusters that are divided into units.
+    namespace: put before the names of topics and groups: `namespace%topic`.
+    tls: an ssl.SSLContext, as `mqlake.remoting.tls.client_context` makes it. None: no TLS.
+    access_key: with `secret_key`, requests are signed (HmacSHA1) as brokers with access control want it.
+    secret_key: the secret of `access_key`.
+    security_token: sent with signed requests, for keys that a token goes with.
+    poll_name_server_interval_s: seconds between two questions for the routes of topics in use.
+    heartbeat_broker_interval_s: seconds between two heartbeats to each broker.
+    persist_consumer_offset_interval_s: seconds between two commits of consumers' offsets.
+    timeout_s: seconds for a request that has no time limit of its own.
+    """
 
     namesrv_addr: str = "127.0.0.1:9876"
-    """host:port; several with `;` between."""
     instance_name: str = ""
-    """Part of the client id. Empty: the process and the time, so that no two are the same."""
     client_ip: str = ""
-    """Part of the client id. Empty: the address of this machine that name servers see."""
     unit_name: str = ""
     namespace: str = ""
-    """Put before the names of topics and groups: `namespace%topic`."""
     tls: ssl.SSLContext | None = None
-    """See `remoting.tls.client_context`. None: no TLS."""
     access_key: str = ""
-    """With `secret_key`, requests are signed (HmacSHA1) as brokers with access control want it."""
     secret_key: str = ""
     security_token: str = ""
     poll_name_server_interval_s: float = 30.0
     heartbeat_broker_interval_s: float = 30.0
     persist_consumer_offset_interval_s: float = 5.0
     timeout_s: float = field(default_factory=lambda: DEFAULT_TIMEOUTS.request_s)
-    """For requests that have no time limit of their own."""
 
     @property
     def credentials(self) -> Credentials | None:

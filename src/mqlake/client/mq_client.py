@@ -60,6 +60,7 @@ from mqlake.remoting.headers.consume import (
 )
 from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader, ReplyMessageRequestHeader
 from mqlake.remoting.service import Service
+from mqlake.remoting.static_topic import endpoints
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ class MQClientInstance(Service):
         self.topic_route_table: dict[str, TopicRouteData] = {}
         self.broker_addr_table: dict[str, dict[int, str]] = {}
         """Broker name → broker id → host:port."""
+        self._leaders: dict[str, dict[MessageQueue, str]] = {}
+        """Static topic → its logical queues → the broker that leads each."""
         self.producer_table: dict[str, MQProducerInner] = {}
         self.consumer_table: dict[str, MQConsumerInner] = {}
         self._name_servers = [
@@ -226,7 +229,7 @@ class MQClientInstance(Service):
     async def _route_from_name_server(self, topic: str) -> TopicRouteData:
         if self._closed:
             raise ClientClosedError("the client is closed")
-        tried = []
+        tried, last = [], None
         for server in list(self._name_servers):
             try:
                 return await server.get_topic_route_info(topic)
@@ -236,16 +239,18 @@ class MQClientInstance(Service):
                 raise
             except (RemotingConnectError, RemotingTimeoutError) as error:
                 tried.append((server.addresses[0], str(error)))
+                last = error
                 # the others are asked first from now on
                 self._name_servers.remove(server)
                 self._name_servers.append(server)
-        raise NoNameServerError(tried)
+        raise NoNameServerError(tried) from last
 
     def _learn(self, topic: str, route: TopicRouteData) -> None:
         if self.topic_route_table.get(topic) == route:
             return
         logger.info("the route of topic %s has changed: %s", topic, route.to_json().decode())
         self.topic_route_table[topic] = route
+        self._leaders[topic] = endpoints(topic, route)
         self.broker_addr_table = {
             data.broker_name: data.broker_addrs
             for known in self.topic_route_table.values()
@@ -282,6 +287,10 @@ class MQClientInstance(Service):
                 logger.debug("%s", error)
 
     # --- brokers
+
+    def broker_name_of(self, queue: MessageQueue) -> str:
+        """The broker that answers for the queue, as the topic's last route says; of a static topic its leader."""
+        return self._leaders.get(queue.topic, {}).get(queue, queue.broker_name)
 
     def find_broker_address_in_publish(self, broker_name: str) -> str:
         """The master's address. BrokerNotFoundError."""

@@ -12,12 +12,22 @@ from typing import Any
 from mqlake.client.admin import Admin
 from mqlake.errors import MqlakeError, RemotingError, ResponseError
 from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
-from mqlake.remoting.bodies.admin import ConsumerConnection, ConsumeStats, HARuntimeInfo
+from mqlake.remoting.bodies.admin import (
+    ConsumerConnection,
+    ConsumeStats,
+    HARuntimeInfo,
+    TopicOffset,
+    TopicStatsTable,
+)
 from mqlake.remoting.bodies.client import ConsumerRunningInfo
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.static_topic import is_mock_broker
 
 REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
+DAY_MS = 24 * 3600 * 1000
+AT_ONCE = 16
+"""Questions about queues."""
 
 
 async def users_topics(admin: Admin, names: set[str]) -> set[str]:
@@ -32,9 +42,9 @@ async def users_topics(admin: Admin, names: set[str]) -> set[str]:
 
 
 async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
-    """(messages per second in the last minute, messages in the last day) of all brokers together.
+    """(messages per second in the last minute, messages counted) of all brokers together.
 
-    A broker that has just started has no sum of a day yet: then it is that of the last hour or minute.
+    Brokers count from their start on, at most a day back, and by samples: the latest minutes may be missing.
     """
     answers = await asyncio.gather(
         *(admin.brokers.view_broker_stats_data(address, name, key) for address in addresses),
@@ -51,6 +61,26 @@ async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple
         spans = (answer.stats_minute, answer.stats_hour, answer.stats_day)
         total += max((span.sum for span in spans if span is not None), default=0)
     return tps, total
+
+
+async def stored_since(admin: Admin, stats: TopicStatsTable, since: int) -> int:
+    """Messages of a topic that were stored at `since` (ms since 1970) or later and are still there."""
+    addresses = {broker.name: broker.address for broker in await admin.masters()}
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def of_queue(queue: MessageQueue, at: TopicOffset) -> int:
+        if at.last_update_timestamp < since:
+            return 0
+        async with turns:
+            address = addresses.get(queue.broker_name)
+            if address is None and is_mock_broker(queue.broker_name):
+                address = await admin.queue_address(queue)
+            if address is None:
+                return 0
+            first = await admin.brokers.search_offset(address, queue, since)
+        return max(0, at.max_offset - max(first, at.min_offset))
+
+    return sum(await asyncio.gather(*(of_queue(*each) for each in stats.offset_table.items())))
 
 
 def behind(stats: ConsumeStats) -> int:

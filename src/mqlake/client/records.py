@@ -31,15 +31,26 @@ _INNER_NUM_MAX = 1 << 24
 
 
 class MessageClientExt(MessageExt):
-    """A message as a consumer gets it."""
+    """A message as consumers and their listeners get it.
+
+    topic, body (bytes, decompressed), tags: as its producer sent it.
+    keys: all keys in one string, separated by spaces; None without any.
+    properties: a dict of str to str; those of the producer and RocketMQ's own.
+    uniq_key: the id that its producer gave it. msg_id: the one made of its place at the broker.
+    born_timestamp, store_timestamp: when it was made and stored, ms since 1970.
+    born_host, store_host: (address, port) of its producer and of the broker.
+    reconsume_times: how often it was given back before.
+    message_queue, queue_offset: where it was read. next_offset: where the queue goes on after it.
+    broker_name: the broker that it was read from.
+    undecodable: why the body is not its producer's but as it is stored; empty for nearly all.
+    receipt_handle: of a popped message, what acknowledges it.
+    """
 
     __slots__ = ("broker_name", "receipt_handle", "undecodable")
 
     broker_name: str
     undecodable: str
-    """Why the body is not its producer's but as it is stored; empty for nearly all."""
     receipt_handle: str
-    """Of a popped message: what acknowledges it."""
 
     def __new__(cls, *_arguments: Any, **_fields: Any) -> Self:
         made = super().__new__(cls)

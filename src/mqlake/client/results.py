@@ -1,4 +1,8 @@
-"""Results of sends and pulls."""
+"""What a send and a pull come to: SendResult and PullResult, with RocketMQ's status names.
+
+Producers return the one, pull consumers the other; both are made of a broker's answer (`client.api`). A send that was
+stored with a remark (FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE) is a result, one that was refused an error.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from mqlake.client.records import MAX_BODY_SIZE, MessageClientExt, decode_messages
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.static_topic import is_mock_broker
 
 
 class SendStatus(enum.Enum):
@@ -78,4 +83,7 @@ class PullResult:
         if self.offset_delta:
             for message in found:
                 message.queue_offset += self.offset_delta
+        if is_mock_broker(self.message_queue.broker_name):
+            for message in found:  # each has the number of its physical queue
+                message.queue_id = self.message_queue.queue_id
         return found

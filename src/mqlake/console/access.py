@@ -49,13 +49,15 @@ class Gate:
     def everybody(self) -> Cluster:
         """Without credentials."""
         if self._open is None:
-            self._open = Cluster(Admin(self._config), Sampler(self._config, self._sample_interval_s))
+            self._open = Cluster(
+                Admin(self._config, unpack=False), Sampler(self._config, self._sample_interval_s)
+            )
         return self._open
 
     async def log_in(self, name: str, secret: str) -> Cluster:
         """The cluster as that user may see it. ResponseError if name or secret is wrong."""
         config = replace(self._config, access_key=name, secret_key=secret)
-        admin = Admin(config)
+        admin = Admin(config, unpack=False)
         is_super = False
         try:
             for broker in await admin.masters():

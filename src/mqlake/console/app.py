@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -23,16 +24,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mqlake.client.config import ClientConfig
 from mqlake.console.access import Gate, close_cluster, is_refusal, lacks_permission
-from mqlake.console.ask import Ask, Cluster, Context, NotAllowedError, Page
+from mqlake.console.ask import FORM_MAX, TURNS, Ask, Cluster, Context, NotAllowedError, Page
 from mqlake.console.bodies import Bodies
+from mqlake.console.brake import Brake
+from mqlake.console.excerpts import excerpt
 from mqlake.console.jobs import Jobs
 from mqlake.console.openapi import document
 from mqlake.console.pages import PAGES
+from mqlake.console.queries.messages import at_place
 from mqlake.console.queries.tail import events, export
 from mqlake.console.sampler import INTERVAL_S
 from mqlake.console.security import COOKIE, HEADERS, Sessions, is_own_host, is_same_origin
 from mqlake.console.store_files import StoreFiles
-from mqlake.console.templates import DIRECTORY, render, warm_up
+from mqlake.console.templates import DIRECTORY, Given, render, warm_up
 from mqlake.errors import (
     ConfigError,
     MessageError,
@@ -42,9 +46,12 @@ from mqlake.errors import (
     ResponseError,
     UnknownKeyError,
 )
+from mqlake.formats.compression import decompress_pieces
 
-FORM_MAX = 8 << 20
-"""Bytes of a form. A message has at most 4 MiB, and a form writes some bytes as three characters."""
+DRAINED_MAX = 16 << 20
+"""Bytes of a form that is too large that are read all the same: who sends them then sees why it is refused."""
+FORM_S = 60.0
+"""A form has arrived by then."""
 
 TAILS_MAX = 16
 
@@ -72,6 +79,8 @@ class Console:
         self.sessions = Sessions()
         self.gate = Gate(config.where, config.sample_interval_s) if config.where is not None else None
         self.jobs = Jobs()
+        self._brake = Brake()
+        self._turns = asyncio.Semaphore(TURNS)
         self.closing = asyncio.Event()
         """Set when the console stops: streams end."""
         self._tails = 0
@@ -90,6 +99,7 @@ class Console:
                 Route("/session", self._session),
                 Route("/topics/{topic}/tail/events", self._tail),
                 Route("/topics/{topic}/export", self._export),
+                Route("/topics/{topic}/message/body", self._body),
                 Route("/openapi.json", self._openapi),
                 Route("/help", self._help),
                 Mount("/static", StaticFiles(directory=DIRECTORY / "static")),
@@ -127,15 +137,30 @@ class Console:
                 raise NotAllowedError("the files hold what all users wrote: only super users may see them")
             values = {**dict(request.query_params), **request.path_params}
             context = self._context(cluster)
-            query = page.query
-            if request.method == "POST":
-                assert page.action is not None
-                values |= await self._form(request, harmless=page.harmless)
-                query = page.action
-            data = await query(Ask(values, context))
+            is_post = request.method == "POST"
+            if is_post:
+                values |= await self._form(request, page.form_max, harmless=page.harmless)
+            data = await page.answer(Ask(values, context), is_post=is_post)
         except (MqlakeError, OSError) as error:
-            return self._problem(request, error)
+            return await self._form_again(request, page, error) or self._problem(request, error)
         return self._answer(request, page.template, page.title, data, cluster)
+
+    async def _form_again(
+        self, request: Request, page: Page, error: MqlakeError | OSError
+    ) -> Response | None:
+        """The page of a form that failed, with why, and with what was typed. None if it cannot be shown."""
+        fields = getattr(request.state, "fields", None)
+        if fields is None or wants_json(request):
+            return None
+        cluster = await self._cluster(request)
+        values = {**dict(request.query_params), **request.path_params}
+        try:
+            data = await page.answer(Ask(values, self._context(cluster)))
+        except (MqlakeError, OSError):
+            return None
+        status, text = explain(error)
+        kept = {name: value for name, value in fields.items() if name not in ("secret", "confirm")}
+        return self._answer(request, page.template, page.title, data, cluster, status, text, kept)
 
     def _answer(
         self,
@@ -145,7 +170,10 @@ class Console:
         data: dict[str, Any],
         cluster: Cluster | None = None,
         status: int = 200,
+        problem: str = "",
+        given: Mapping[str, str] | None = None,
     ) -> Response:
+        """`problem`: why a form failed, and `given` what was typed into it."""
         if wants_json(request):
             return json_response(data, status)
         session_id = request.cookies.get(COOKIE) or self.sessions.new_id()
@@ -153,6 +181,9 @@ class Console:
             template,
             data,
             title=title,
+            subject=next((str(part) for part in request.path_params.values()), ""),
+            problem=problem,
+            given=Given(given or {}),
             path=request.url.path,
             query=dict(request.query_params),
             csrf=self.sessions.csrf_token(session_id),
@@ -169,7 +200,7 @@ class Console:
 
     def _context(self, cluster: Cluster | None) -> Context:
         config = self.config
-        return Context(config.stores, cluster, self.jobs, config.allow_changes, config.bodies)
+        return Context(config.stores, cluster, self.jobs, config.allow_changes, config.bodies, self._turns)
 
     async def _cluster(self, request: Request) -> Cluster | None:
         """The session's cluster, or the one that all users share. None if there is none, or if users have to log in."""
@@ -186,15 +217,16 @@ class Console:
 
     # ------------------------------------------------------------------ forms
 
-    async def _form(self, request: Request, *, harmless: bool = False) -> dict[str, str]:
+    async def _form(
+        self, request: Request, size_max: int = FORM_MAX, *, harmless: bool = False
+    ) -> dict[str, str]:
         """The fields of a form. NotAllowedError for a request that another site may have made."""
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > FORM_MAX:
-                raise ConfigError(f"the form is larger than {FORM_MAX} bytes")
         try:
+            async with asyncio.timeout(FORM_S):
+                body = await _read(request, size_max)
             fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000))
+        except TimeoutError:
+            raise ConfigError(f"the form did not arrive within {FORM_S:g} s") from None
         except ValueError as error:
             raise ConfigError(f"this is no form: {error}") from None
         token = request.headers.get("x-csrf-token") or fields.pop("csrf", "")
@@ -203,6 +235,7 @@ class Console:
             raise NotAllowedError("this form is not from here, or is too old: load the page again")
         if not harmless and not self.config.allow_changes:
             raise NotAllowedError("this console is read-only; `--allow-changes` lets it change things")
+        request.state.fields = fields
         return fields
 
     def _set_cookie(self, request: Request, response: Response, session_id: str) -> None:
@@ -225,17 +258,44 @@ class Console:
             return self._answer(request, "login.html", "Log in", {"next": target, "error": ""})
         try:
             fields = await self._form(request, harmless=True)
-            cluster = await self.gate.log_in(fields.get("user", "").strip(), fields.get("secret", ""))
+            cluster = await self._logged_in(fields.get("user", "").strip(), fields.get("secret", ""), request)
         except (MqlakeError, OSError) as error:
-            text = "user or secret is wrong" if is_refusal(error) else str(error)
-            data = {"next": target, "error": text}
-            return self._answer(request, "login.html", "Log in", data, status=HTTPStatus.FORBIDDEN)
+            status, text = explain(error)
+            if is_refusal(error):
+                status, text = HTTPStatus.FORBIDDEN, "user or secret is wrong"
+            answer = self._answer(
+                request,
+                "login.html",
+                "Log in",
+                {"next": target, "error": text},
+                status=status,
+                given={"user": getattr(request.state, "fields", {}).get("user", "")},
+            )
+            if isinstance(error, TooManyError):
+                answer.headers["Retry-After"] = str(error.wait_s)
+            return answer
         session_id, ended = self.sessions.log_in(cluster)
         for old in ended:
             await close_cluster(old)
         response = RedirectResponse(target, HTTPStatus.SEE_OTHER)
         self._set_cookie(request, response, session_id)
         return response
+
+    async def _logged_in(self, user: str, secret: str, request: Request) -> Cluster:
+        """The cluster as that user may see it. ResponseError if user or secret is wrong, TooManyError."""
+        assert self.gate is not None
+        address = request.client.host if request.client is not None else ""
+        wait_s = self._brake.begin(user, address)
+        if wait_s:
+            raise TooManyError(wait_s)
+        try:
+            cluster = await self.gate.log_in(user, secret)
+        except BaseException as error:
+            if not is_refusal(error):
+                self._brake.undone(user, address)
+            raise
+        self._brake.passed(user, address)
+        return cluster
 
     async def _logout(self, request: Request) -> Response:
         try:
@@ -300,6 +360,19 @@ class Console:
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}.jsonl"}
         return StreamingResponse(lines, media_type="application/jsonl", headers=headers)
 
+    async def _body(self, request: Request) -> Response:
+        """A body as its producer had it, as a file to keep, unpacked while it is sent. What is no stream: as stored."""
+        try:
+            ask = await self._stream_ask(request)
+            found = await at_place(ask)
+        except (MqlakeError, OSError) as error:
+            return self._problem(request, error)
+        name = quote(found.uniq_key or found.msg_id, safe="")
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        is_readable = not excerpt(found.body, found.sys_flag, 0).note
+        pieces = decompress_pieces(found.body, found.sys_flag) if is_readable else iter((found.body,))
+        return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
+
     # ------------------------------------------------------------------ the rest
 
     async def _session(self, request: Request) -> Response:
@@ -334,9 +407,41 @@ class Console:
         return self._answer(request, "error.html", HTTPStatus(status).phrase, data, status=status)
 
 
+class TooLargeError(ConfigError):
+    """A form with more bytes than its page takes."""
+
+
+class TooManyError(MqlakeError):
+    """Logins failed so often that the next has to wait `wait_s` seconds."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = math.ceil(wait_s)
+        super().__init__(f"too many logins failed: try again in {self.wait_s} s")
+
+
+async def _read(request: Request, size_max: int) -> bytes:
+    """The body of a request. TooLargeError."""
+    body, received = bytearray(), 0
+    announced = request.headers.get("content-length", "")
+    if not (announced.isdecimal() and int(announced) > size_max + DRAINED_MAX):
+        async for part in request.stream():
+            received += len(part)
+            if received > size_max + DRAINED_MAX:
+                break
+            if received <= size_max:
+                body += part
+        if received <= size_max:
+            return bytes(body)
+    raise TooLargeError(f"the form is larger than {size_max} bytes")
+
+
 def explain(error: MqlakeError | OSError) -> tuple[int, str]:
     """The status of HTTP and the sentence for an error."""
     text = str(error)
+    if isinstance(error, TooLargeError):
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text
+    if isinstance(error, TooManyError):
+        return HTTPStatus.TOO_MANY_REQUESTS, text
     if isinstance(error, NotAllowedError) or lacks_permission(error):
         return HTTPStatus.FORBIDDEN, text
     if isinstance(error, UnknownKeyError):
@@ -366,7 +471,10 @@ def _local_path(text: str) -> str:
 
 
 class _Headers:
-    """Refuses requests under a foreign host name, and gives every answer the headers of security."""
+    """Refuses requests under a foreign host name, and gives every answer the headers of security.
+
+    After an answer to a request that was not read to its end the connection is closed: the rest is never read.
+    """
 
     def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
         self._app, self._names = app, names
@@ -376,18 +484,29 @@ class _Headers:
             await self._app(scope, receive, send)
             return
         is_static = scope["path"].startswith("/static/")
+        given = Request(scope).headers
+        unread = "transfer-encoding" in given or given.get("content-length", "0") != "0"
+
+        async def receive_and_look() -> Message:
+            nonlocal unread
+            message = await receive()
+            if message["type"] == "http.request":
+                unread = message.get("more_body", False)
+            return message
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "max-age=3600" if is_static else "no-store")
+                if unread:
+                    headers["Connection"] = "close"
             await send(message)
 
-        host = Request(scope).headers.get("host", "")
+        host = given.get("host", "")
         if not is_own_host(host, self._names):
             text = f"{host!r} is not a name of this console; start it with --host-name to allow it\n"
             answer = Response(text, HTTPStatus.MISDIRECTED_REQUEST, media_type="text/plain")
-            await answer(scope, receive, send_with_headers)
+            await answer(scope, receive_and_look, send_with_headers)
             return
-        await self._app(scope, receive, send_with_headers)
+        await self._app(scope, receive_and_look, send_with_headers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 ROWS = 50
 """Rows of a page unless asked otherwise."""
 ROWS_MAX = 1000
+
+FORM_MAX = 64 << 10
+TURNS = 4
+"""Pages with messages that are made at once; others wait. One has at most some 50 MiB of them in memory."""
 
 T = TypeVar("T")
 
@@ -49,6 +55,8 @@ class Context:
     jobs: Jobs | None = None
     allow_changes: bool = False
     bodies: Bodies = field(default_factory=Bodies)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
+    """Of questions that bring messages here; one for the whole process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,17 @@ class Page:
     """What a POST takes."""
     harmless: bool = False
     """Its POST changes nothing that lasts, so that a read-only console takes it."""
+    form_max: int = FORM_MAX
+    """Bytes of its form."""
+    has_messages: bool = False
+    """It brings messages of brokers here, so it is made in its turn."""
+
+    async def answer(self, ask: Ask, *, is_post: bool = False) -> dict[str, Any]:
+        """What its query returns, or its action."""
+        query = self.action if is_post else self.query
+        assert query is not None
+        async with ask.context.turns if self.has_messages else contextlib.nullcontext():
+            return await query(ask)
 
     @property
     def path_params(self) -> list[str]:

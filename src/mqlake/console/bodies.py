@@ -81,7 +81,7 @@ def _decoded(format: _Format, body: bytes) -> Decoded:
     value, reason = format.decoder.decode(pa.array([body], pa.binary()))
     if (why := reason[0].as_py()) is not None:
         return Decoded(format.name, "", why)
-    shown = json.dumps(value[0].as_py(), indent=2, ensure_ascii=False, default=_plain)
+    shown = json.dumps(value[0].as_py(), ensure_ascii=False, default=_plain)
     return Decoded(format.name, shown, "")
 
 

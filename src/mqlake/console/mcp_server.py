@@ -38,7 +38,7 @@ class Tools:
         cluster = None
         if config.where is not None:
             sampler = Sampler(config.where, config.sample_interval_s)
-            cluster = Cluster(Admin(config.where), sampler, config.where.access_key)
+            cluster = Cluster(Admin(config.where, unpack=False), sampler, config.where.access_key)
         self._context = Context(config.stores, cluster, Jobs(), bodies=config.bodies)
         has = {"": True, "cluster": cluster is not None, "store": bool(config.stores)}
         self._pages = {page.tool: page for page in PAGES if page.tool and has[page.of]}
@@ -76,7 +76,7 @@ class Tools:
             return _error(f"{name} has no parameter {', '.join(sorted(unknown))}")
         values = {key: _text(value) for key, value in arguments.items() if value is not None}
         try:
-            data = await page.query(Ask(values, self._context))
+            data = await page.answer(Ask(values, self._context))
         except (MqlakeError, OSError) as error:
             return _error(explain(error)[1])
         text = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -177,6 +177,14 @@ CLUSTER_PAGES = (
         ),
         "list_topics",
         "cluster",
+        action=topics.change_topics,
+        form=(
+            Param("action", "`create` or `delete`.", required=True),
+            Param("name", "Name of the topic.", required=True),
+            Param("queues", "create: queues on each broker.", "integer"),
+            Param("type", f"create: {', '.join(topics.TYPES)}."),
+            _CONFIRM,
+        ),
     ),
     Page(
         "/topics/{topic}",
@@ -195,6 +203,7 @@ CLUSTER_PAGES = (
         _MESSAGE_PARAMS,
         "find_messages",
         "cluster",
+        has_messages=True,
     ),
     Page(
         "/topics/{topic}/message",
@@ -209,6 +218,7 @@ CLUSTER_PAGES = (
         ),
         "show_message",
         "cluster",
+        has_messages=True,
     ),
     Page(
         "/messages",
@@ -218,15 +228,24 @@ CLUSTER_PAGES = (
         (Param("id", "Message id."), Param("topic", "Needed for the id of a producer.")),
         "find_message_by_id",
         "cluster",
+        has_messages=True,
     ),
     Page(
         "/groups",
         "Groups",
         "groups.html",
         groups.groups,
-        (_FILTER, _SORT, *PAGE_PARAMS),
+        (_FILTER, _SORT, Param("system", "Include groups of RocketMQ itself.", "boolean"), *PAGE_PARAMS),
         "list_groups",
         "cluster",
+        action=groups.change_groups,
+        form=(
+            Param("action", "`create` or `delete`.", required=True),
+            Param("name", "Name of the group.", required=True),
+            Param("retries", "create: how often a message that failed is tried again.", "integer"),
+            Param("inOrder", "create: its members consume in order.", "boolean"),
+            _CONFIRM,
+        ),
     ),
     Page(
         "/groups/{group}",
@@ -253,12 +272,15 @@ CLUSTER_PAGES = (
         (_TOPIC,),
         of="cluster",
         action=send.send,
+        form_max=8 << 20,  # a message has at most 4 MiB, and a form writes some bytes as three characters
         form=(
             Param("body", "The body, as text.", required=True),
             Param("tags", "Tag."),
             Param("keys", "Keys, with spaces between."),
             Param("properties", "A line `name=value` each."),
             Param("queue", "Queue, as `broker/id`; any without it."),
+            Param("delay", "Seconds until consumers get it.", "integer"),
+            Param("count", f"How often it is sent, at most {send.COUNT_MAX} times.", "integer"),
         ),
     ),
     Page(
@@ -291,6 +313,7 @@ CLUSTER_PAGES = (
         ),
         "dead_letters",
         "cluster",
+        has_messages=True,
         action=dead_letters.redrive,
         form=(
             Param("action", "`one` or `all`."),

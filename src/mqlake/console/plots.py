@@ -7,6 +7,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from mqlake.base.clock import now_ms
+from mqlake.base.rendering import time_text
+
 WIDTH, HEIGHT = 640, 120
 PAD = 4
 
@@ -17,14 +20,29 @@ def sparkline(values: Sequence[float], label: str, *, width: int = 120, height: 
 
 
 def line(values: Sequence[float], label: str, interval_s: float = 0.0) -> Markup:
-    """A line with its area filled, from 0 to the highest value, and in words: now, the peak, and for how long."""
-    minutes = len(values) * interval_s / 60
-    span = f"{minutes:.0f} min" if minutes >= 1 else f"{minutes * 60:.0f} s"
-    caption = (
-        f"now {_short(values[-1])} · peak {_short(max(values))} · last {span}" if values else "no samples yet"
+    """A line with its area filled, on axes from 0 to the highest value and over the time of day, and in words."""
+    if not values:
+        return Markup("<figure>{}<figcaption>no samples yet</figcaption></figure>").format(
+            _line(values, label, WIDTH, HEIGHT, css="plot")
+        )
+    span_s = (len(values) - 1) * interval_s
+    span = f"{span_s / 60:.0f} min" if span_s >= 60 else f"{span_s:.0f} s"
+    moments = (span_s, span_s / 2, 0) if span_s >= 2 else (0,)
+    times = Markup("").join(
+        Markup("<span>{}</span>").format(time_text(now_ms() - round(ago * 1000))[11:19]) for ago in moments
     )
-    plot = _line(values, label, WIDTH, HEIGHT, css="plot")
-    return Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(plot, caption)
+    return Markup(
+        '<figure class="chart"><div class="y"><span>{}</span><span>0</span></div>{}'
+        '<div class="x">{}</div>'
+        "<figcaption>now {} · peak {} · last {}</figcaption></figure>"
+    ).format(
+        _short(max(values) or 1.0),
+        _line(values, label, WIDTH, HEIGHT, css="plot"),
+        times,
+        _short(values[-1]),
+        _short(max(values)),
+        span,
+    )
 
 
 def _short(value: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mqlake.base.shown import size_text, time_text
+from mqlake.base.rendering import size_text, time_text
 from mqlake.formats.record import (
     BORN_HOST_POSITION,
     MESSAGE_MAGIC_CODE_V2,
@@ -17,7 +17,7 @@ from mqlake.formats.record import (
 )
 from mqlake.message import MessageSysFlag, crc32
 from mqlake.message.hosts import host_from_bytes
-from mqlake.message.shown import host_text
+from mqlake.message.rendering import host_text
 
 HEX_SHOWN = 1024
 """Bytes of one field that are shown in hexadecimal."""

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from mqlake.console.jobs import Job
 from mqlake.store.check.info import StoreInfo, store_info
 from mqlake.store.check.verify import VerifyReport, verify_store
-from mqlake.store.put_back import PutBack, look_at_copies
 from mqlake.store.read_only import ReadOnlyStore
+from mqlake.store.restore_copies import PutBack, look_at_copies
 
 REFRESH_S = 1.0
 """What was seen so long ago is good enough: looking again reads the end of the log."""

@@ -5,12 +5,13 @@
     0x100     LZ4      an LZ4 frame
     0x200     ZSTD     a Zstandard frame
 
-Producers compress, consumers unpack; a broker stores what it is given. Facts: reference §1 (SYSFLAG).
+Producers compress, consumers unpack; a broker stores what it is given. Facts: MessageSysFlag of RocketMQ 5.3.3.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 from mqlake.errors import FormatError
 from mqlake.message import MessageSysFlag
@@ -25,9 +26,9 @@ COMPRESSION_NAMES = {
 DEFAULT_LEVEL = 5
 MAX_BODY_SIZE = 256 << 20
 """Bytes that a body may unpack to, unless a caller says otherwise: a few bytes must not claim all memory."""
+PIECE_SIZE = 256 << 10
 ZSTD_PIECE = 256
 """Bytes; each block of four can stand for 128 KiB."""
-
 
 ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
 """RocketMQ's proxy stores the gzip bodies of gRPC producers as they are, under the flag of zlib."""
@@ -54,47 +55,74 @@ def decompress_body(body: Buffer, sys_flag: int, max_size: int = MAX_BODY_SIZE) 
 
     FormatError when it cannot be unpacked, or unpacks to more than `max_size` bytes.
     """
+    pieces, size = [], 0
+    for piece in decompress_pieces(body, sys_flag, max_size + 1):
+        pieces.append(piece)
+        size += len(piece)
+        if size > max_size and sys_flag & MessageSysFlag.COMPRESSED_FLAG:
+            raise FormatError(0, f"a body of {len(body)} bytes unpacks to more than {max_size} bytes")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def decompress_pieces(body: Buffer, sys_flag: int, size: int = PIECE_SIZE) -> Iterator[bytes]:
+    """The body as its producer had it, unpacked only as far as it is read: pieces of at most `size` bytes.
+
+    (Those of ZSTD may have up to 8 MiB.) FormatError where it cannot be unpacked.
+    """
     if not sys_flag & MessageSysFlag.COMPRESSED_FLAG:
-        return bytes(body)
+        yield bytes(body)
+        return
     kind = MessageSysFlag.compression_type(sys_flag)
     try:
-        plain = _decompress(body, kind, max_size)
+        if kind not in _PIECES:
+            raise ValueError(f"compression type {kind >> 8} is not one of 0 to 3")
+        yield from _PIECES[kind](body, size)
     except (zlib.error, RuntimeError, EOFError, ValueError) as error:
         raise FormatError(0, f"a body of {len(body)} bytes cannot be unpacked: {error}") from error
-    if len(plain) > max_size:
-        raise FormatError(0, f"a body of {len(body)} bytes unpacks to more than {max_size} bytes")
-    return plain
 
 
-def _decompress(body: Buffer, kind: int, max_size: int) -> bytes:
-    """At most one byte more than `max_size`."""
-    if kind == MessageSysFlag.COMPRESSION_ZLIB_TYPE:
-        unpacker = zlib.decompressobj(ZLIB_OR_GZIP)
-        plain = unpacker.decompress(body, max_size + 1)
-        ended = unpacker.eof
-    elif kind == MessageSysFlag.COMPRESSION_LZ4_TYPE:
-        import lz4.frame
+def _zlib_pieces(body: Buffer, size: int) -> Iterator[bytes]:
+    unpacker, rest = zlib.decompressobj(ZLIB_OR_GZIP), body
+    while not unpacker.eof:
+        piece = unpacker.decompress(rest, size)
+        rest = unpacker.unconsumed_tail
+        yield _checked(piece, ended=unpacker.eof)
 
-        frames = lz4.frame.LZ4FrameDecompressor()
-        plain = frames.decompress(body, max_size + 1)
-        ended = frames.eof
-    elif kind == MessageSysFlag.COMPRESSION_ZSTD_TYPE:
-        import zstandard
 
-        # In small pieces, because this one cannot be told how much it may bring at once.
-        zstd, pieces, size = zstandard.ZstdDecompressor().decompressobj(), [], 0
-        view = memoryview(body)
-        try:
-            for start in range(0, len(view), ZSTD_PIECE):
-                pieces.append(zstd.decompress(view[start : start + ZSTD_PIECE]))
-                size += len(pieces[-1])
-                if zstd.eof or size > max_size:
-                    break
-        except zstandard.ZstdError as error:
-            raise ValueError(str(error)) from error
-        plain, ended = b"".join(pieces), zstd.eof
-    else:
-        raise ValueError(f"compression type {kind >> 8} is not one of 0 to 3")
-    if not ended and len(plain) <= max_size:
+def _lz4_pieces(body: Buffer, size: int) -> Iterator[bytes]:
+    import lz4.frame
+
+    unpacker, rest = lz4.frame.LZ4FrameDecompressor(), body
+    while not unpacker.eof:
+        piece = unpacker.decompress(rest, size)
+        rest = b""  # it keeps what it has not unpacked yet
+        yield _checked(piece, ended=unpacker.eof)
+
+
+def _zstd_pieces(body: Buffer, _size: int) -> Iterator[bytes]:
+    """It cannot be told how much it may bring at once, so it is given little at once."""
+    import zstandard
+
+    unpacker, view = zstandard.ZstdDecompressor().decompressobj(), memoryview(body)
+    try:
+        for start in range(0, len(view), ZSTD_PIECE):
+            yield unpacker.decompress(view[start : start + ZSTD_PIECE])
+            if unpacker.eof:
+                return
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+    _checked(b"", ended=False)
+
+
+_PIECES = {
+    MessageSysFlag.COMPRESSION_ZLIB_TYPE: _zlib_pieces,
+    MessageSysFlag.COMPRESSION_LZ4_TYPE: _lz4_pieces,
+    MessageSysFlag.COMPRESSION_ZSTD_TYPE: _zstd_pieces,
+}
+
+
+def _checked(piece: bytes, *, ended: bool) -> bytes:
+    """EOFError when nothing comes any more before the end."""
+    if not piece and not ended:
         raise EOFError("the stream ends too early")
-    return plain
+    return piece

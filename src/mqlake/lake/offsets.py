@@ -13,7 +13,7 @@ is not read. In JSON -2 is the earliest offset and -1 the latest. Times are stor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -24,6 +24,36 @@ EARLIEST, LATEST = -2, -1
 
 STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+
+@dataclass(frozen=True)
+class LastMessage:
+    """The message before a queue offset: its physical offset, and its store time in ms. An offset alone does not say
+    whose it is: a topic that is deleted and made again counts from 0 as before."""
+
+    physical_offset: int
+    store_time: int
+
+    def __str__(self) -> str:
+        at = datetime.fromtimestamp(self.store_time / 1000, UTC).isoformat(timespec="milliseconds")
+        return f"the message stored at {at.replace('+00:00', 'Z')} (physical offset {self.physical_offset})"
+
+
+Span = tuple[int, int]
+"""Queue offsets [first, end)."""
+
+
+def outside(gaps: Iterable[Span], first: int, end: int) -> list[Span]:
+    """What is left of [first, end) without the gaps, which are in order."""
+    found, at = [], first
+    for begin, after in gaps:
+        if at < min(begin, end):
+            found.append((at, min(begin, end)))
+        at = max(at, after)
+    if at < end:
+        found.append((at, end))
+    return found
+
 
 QueueOffsets = Mapping[tuple[str, str], int]
 """By topic and queue: `0`, of brokers also `broker-a:0`."""

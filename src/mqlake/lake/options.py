@@ -1,4 +1,8 @@
-"""The options of the sources over stores, typed. Names are not case-sensitive, as everywhere in Spark."""
+"""The options of the sources over stores, typed. Names are not case-sensitive, as everywhere in Spark.
+
+Spark's source `commitlog`, its siblings and `mqlake.lake` give their options as texts; here they become a LogOptions
+once, in the driver. ConfigError names the option, the value, and what it takes.
+"""
 
 from __future__ import annotations
 
@@ -107,6 +111,8 @@ class LogOptions(SourceOptions):
     verify: str = VERIFY_CRC
     skipping: bool = True
     sampled_times: bool = False
+    known_topics: bool = False
+    """What the topics, queues and index that are there do not know, such as a deleted topic, does not count."""
     """Skips by store times as samples show, without looking at what is skipped."""
     archive: Storage | None = None
     """Where the older files of the log are (`mqlake store offload`)."""
@@ -116,7 +122,7 @@ class LogOptions(SourceOptions):
         """Raises UnknownKeyError for an unknown option, ConfigError for an invalid value."""
         given = named(options, known)
         found = stores(given)
-        skipping = one_of(given, "skipping", ("true", "false", "sampled"), "true")
+        skipping = one_of(given, "skipping", ("true", "false", "sampled", "known"), "true")
         return cls(
             stores=found,
             archive=_archive(given, found),
@@ -128,6 +134,7 @@ class LogOptions(SourceOptions):
             verify=one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC, VERIFY_FULL), VERIFY_CRC),
             skipping=skipping != "false",
             sampled_times=skipping == "sampled",
+            known_topics=skipping == "known",
             **common(given),
         )
 
@@ -229,7 +236,7 @@ def _archive(given: Mapping[str, str], found: tuple[Storage, ...]) -> Storage | 
 def _tidy(path: str) -> str:
     """One name for one local directory, which a checkpoint knows it by."""
     path = path.removeprefix("file://")
-    return path if "://" in path else os.path.normpath(path)
+    return path if "://" in path else os.path.normpath(os.path.expanduser(path))
 
 
 def chosen_columns(

@@ -32,8 +32,8 @@ _NUMBER = re.compile("[+-]?[0-9]{1,100}")
 class Message:
     """A message as a producer makes it.
 
-    `keys` is one key, or several (any iterable), stored joined by spaces. `properties` is not copied unless tags or
-    keys must be added to it.
+    `keys` is one key, or several (any iterable of str); they are stored joined by spaces, and `message.keys` is that
+    one string. `properties` is a dict of str to str, not copied unless tags or keys must be added to it.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -65,12 +65,13 @@ class Message:
         if tags:
             properties[PROPERTY_TAGS] = tags
         if keys:
-            properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+            properties[PROPERTY_KEYS] = _joined(keys)
         self.properties = properties
         check_types(self)
 
     @property
     def tags(self) -> str | None:
+        """The one tag, that subscriptions choose by; None without one."""
         return self.properties.get(PROPERTY_TAGS)
 
     @tags.setter
@@ -79,12 +80,12 @@ class Message:
 
     @property
     def keys(self) -> str | None:
-        """All keys in one string, separated by single spaces."""
+        """All keys in one string, separated by single spaces; None without any. Takes several keys as well."""
         return self.properties.get(PROPERTY_KEYS)
 
     @keys.setter
     def keys(self, keys: str | Iterable[str] | None) -> None:
-        self._set(PROPERTY_KEYS, keys if keys is None or isinstance(keys, str) else KEY_SEPARATOR.join(keys))
+        self._set(PROPERTY_KEYS, None if keys is None else _joined(keys))
 
     @property
     def uniq_key(self) -> str | None:
@@ -166,6 +167,13 @@ def check_types(message: Message) -> None:
     for name, value in message.properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"Message: property {name!r} has to be str with a str, not {value!r}")
+
+
+def _joined(keys: str | Iterable[str]) -> str:
+    try:
+        return keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+    except TypeError:
+        raise _wrong_type("keys", "str, or several of them", keys) from None
 
 
 def _wrong_type(name: str, needed: str, value: object) -> TypeError:

@@ -11,7 +11,7 @@ import orjson
 
 from mqlake.base.durable import write_durably
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import ConfigError, IllegalTopicError, OffsetOutOfRangeError, StoreError
+from mqlake.errors import ConfigError, IllegalTopicError, NotFoundError, OffsetOutOfRangeError, StoreError
 from mqlake.message import validate_topic
 from mqlake.metaq.store.inspect import DataDirectory, open_data_directory
 from mqlake.migrate.append import Appender, open_target
@@ -81,7 +81,7 @@ def _chosen(directory: DataDirectory, topics: Mapping[str, str] | None) -> DataD
         there = {each.topic for each in directory.partitions}
         for topic in topics:
             if topic not in there:
-                raise ConfigError(f"{directory.path}: there is no topic {topic!r}")
+                raise NotFoundError(topic, there, what=f"topic of {directory.path}")
         directory.partitions = [each for each in directory.partitions if each.topic in topics]
     return directory
 

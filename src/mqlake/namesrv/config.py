@@ -51,7 +51,10 @@ class NamesrvConfig(Settings):
         False, "Routes show the slave that stands in for a missing master as master."
     )
     delete_topic_with_broker_registration: bool = setting(
-        False, "A topic missing from a broker's registration is removed from that broker."
+        False,
+        "A topic missing from a broker's registration is removed from that broker. Only with "
+        "enableSingleTopicRegister=true at all brokers: without it they register new topics alone, and lose the "
+        "routes of all others until the next whole registration.",
     )
     enable_all_topic_list: bool = setting(True, "Answer with the list of all topics.")
     enable_topic_list: bool = setting(True, "Answer with the lists of topics of a cluster or a kind.")
@@ -66,7 +69,7 @@ class NamesrvConfig(Settings):
 
     @classmethod
     def from_mapping(cls, properties: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
-        """The configuration, and remarks on keys without effect or unknown.
+        """The configuration, and remarks on keys without effect, unknown or dangerous alone.
 
         Raises ConfigError for a bad value, and for a key that is dangerous to ignore.
         """
@@ -76,7 +79,10 @@ class NamesrvConfig(Settings):
             raise ConfigError(
                 "aclEnable=true: plain_acl.yml is for brokers; authenticationEnabled is for name servers"
             )
-        return dataclasses.replace(cls().replaced(properties), tls=tls, auth=auth), remarks
+        config = dataclasses.replace(cls().replaced(properties), tls=tls, auth=auth)
+        if config.delete_topic_with_broker_registration:
+            remarks.append(DELETES_TOPICS)
+        return config, remarks
 
     def updated(self, properties: Mapping[str, str]) -> NamesrvConfig:
         """Another configuration, with changes made at run time.
@@ -96,6 +102,10 @@ class NamesrvConfig(Settings):
         return {key: text_of(value) for key, value in self.to_mapping().items()}
 
 
+DELETES_TOPICS = (
+    "deleteTopicWithBrokerRegistration=true needs enableSingleTopicRegister=true at every broker: without it, a new "
+    "topic takes all other topics of its broker out of the routes until the broker registers them again"
+)
 SETTINGS: dict[str, Setting] = settings_of(NamesrvConfig)
 KEYS = KnownKeys({**SETTINGS, **auth_settings.SETTINGS}, NAMESRV_KEYS, REMOTING_KEYS, AUTH_KEYS)
 """All keys that a namesrv.conf may have, except `tls.*`."""

@@ -6,11 +6,12 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.message import crc32
-from mqlake.namesrv.config import NamesrvConfig
+from mqlake.namesrv.config import DELETES_TOPICS, NamesrvConfig
 from mqlake.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
 from mqlake.namesrv.route_info_manager import RouteInfoManager
 from mqlake.remoting.bodies.compressed import decode_compressed
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 ZONE_NAME = "__ZONE_NAME"
 DECODED_ON_LOOP_MAX = 64 * 1024
 """Bytes of a registration; a longer one (1.3 MB for 10,000 topics takes 55 ms) is decoded in a thread."""
+HELD_MAX = 64 << 20
+"""Bytes of registrations that wait or are being read; more are refused before they are copied."""
 
 
 class NamesrvProcessors:
@@ -48,7 +51,12 @@ class NamesrvProcessors:
         self._routes = routes
         self._kv_config = kv_config
         self._store_config = store_config
-        self._registering = asyncio.Lock()
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """By cluster and address of a broker whose registration is being read."""
+        self._taking = asyncio.Lock()
+        """Held while topics are taken into the routes."""
+        self._held = 0
+        """Bytes of registrations that wait or are being read."""
 
     def register(self, table: ProcessorTable) -> None:
         code = RequestCode
@@ -86,17 +94,35 @@ class NamesrvProcessors:
 
     async def _register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(headers.RegisterBrokerRequestHeader)
+        size = len(request.body or b"")
+        if self._held + size > HELD_MAX:
+            raise ResponseError(
+                ResponseCode.SYSTEM_BUSY,
+                f"{self._held} bytes of registrations are being read, {HELD_MAX} are allowed; register again later",
+            )
+        self._held += size
+        try:
+            return await self._register_in_turn(connection, request, header)
+        finally:
+            self._held -= size
+
+    async def _register_in_turn(
+        self, connection: Connection, request: RemotingCommand, header: headers.RegisterBrokerRequestHeader
+    ) -> RemotingCommand:
         raw = request.body_bytes()
-        if header.body_crc32 and crc32(raw) != header.body_crc32:
-            raise ResponseError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        async with self._registering:  # in the order in which they came
+        turn = self._turns.setdefault((header.cluster_name, header.broker_addr), asyncio.Lock())
+        async with turn:  # a broker's in the order in which they came
             if len(raw) <= DECODED_ON_LOOP_MAX and not header.compressed:
                 body = _decode_registration(raw, header, request.version)
             else:
                 body = await asyncio.to_thread(_decode_registration, raw, header, request.version)
-            if connection.closed:  # meanwhile: its end, which forgets the broker, has been handled already
-                raise ResponseError(ResponseCode.SYSTEM_ERROR, "the broker's connection is closed")
-            return self._registered(connection, request, header, body)
+            async with self._taking:
+                _check_open(connection)
+                answer = self._registered(connection, request, header, body)
+                while self._routes.take_more_topics():
+                    await asyncio.sleep(0)
+                _check_open(connection)
+                return answer
 
     def _registered(
         self,
@@ -267,6 +293,11 @@ class NamesrvProcessors:
             raise ResponseError(ResponseCode.NO_PERMISSION, str(error)) from error
         if changed != self.config:
             self._store_config(changed)
+            if (
+                changed.delete_topic_with_broker_registration
+                > self.config.delete_topic_with_broker_registration
+            ):
+                logger.warning("%s", DELETES_TOPICS)
             self.config = changed
             self._routes.support_acting_master = changed.support_acting_master
             self._routes.delete_topic_with_broker_registration = changed.delete_topic_with_broker_registration
@@ -276,9 +307,17 @@ class NamesrvProcessors:
         return RemotingCommand.create_response(body=format_properties(self.config.to_properties()).encode())
 
 
+def _check_open(connection: Connection) -> None:
+    """ResponseError if the broker has gone meanwhile: its connection's end, which forgets it, was handled then."""
+    if connection.closed:
+        raise ResponseError(ResponseCode.SYSTEM_ERROR, "the broker's connection is closed")
+
+
 def _decode_registration(
     raw: bytes, header: headers.RegisterBrokerRequestHeader, version: int
 ) -> RegisterBrokerBody:
+    if header.body_crc32 and crc32(raw) != header.body_crc32:
+        raise ResponseError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     if not raw:
         return RegisterBrokerBody()
     return decode_compressed(raw, version) if header.compressed else RegisterBrokerBody.from_json(raw)

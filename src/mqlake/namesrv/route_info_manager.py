@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from mqlake.remoting.bodies.route import (
@@ -39,6 +39,8 @@ from mqlake.remoting.bodies.topic import (
 logger = logging.getLogger(__name__)
 
 BROKER_EXPIRES_MS = 120_000
+TOPICS_PER_STEP = 1000
+"""Of a registration, before others are served: about a millisecond."""
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
@@ -80,6 +82,7 @@ class RouteInfoManager:
         self.broker_live_table: dict[tuple[str, str], BrokerLiveInfo] = {}
         self.filter_server_table: dict[tuple[str, str], list[str]] = {}
         self.topic_queue_mapping_info_table: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self._registering: Iterator[bool] = iter(())
 
     # --- brokers come
 
@@ -98,7 +101,8 @@ class RouteInfoManager:
         enable_acting_master: bool | None = None,
         channel: Hashable | None = None,
     ) -> RegisterBrokerResult | None:
-        """Registers a broker and, from a master, its topics; None if an unknown broker registers only one topic.
+        """Registers a broker and, from a master, its first TOPICS_PER_STEP topics; take_more_topics() takes the others.
+        None if an unknown broker registers only one topic.
 
         Such a registration reports one changed topic, and came before the broker's first complete one.
         """
@@ -139,7 +143,14 @@ class RouteInfoManager:
                 cluster_name, broker_addr, version
             )
             read_only = is_prime_replica and data.enable_acting_master
-            self._take_topics(broker_name, topic_config_wrapper, changed=changed, read_only=read_only)
+            self._registering = self._take_topics(
+                broker_name,
+                topic_config_wrapper,
+                lambda: data.broker_addrs.get(broker_id) == broker_addr,
+                changed=changed,
+                read_only=read_only,
+            )
+            self.take_more_topics()
 
         key = cluster_name, broker_addr
         if key not in self.broker_live_table:
@@ -171,14 +182,20 @@ class RouteInfoManager:
         live = self.broker_live_table.get((cluster_name, addr))
         return live is not None and live.data_version.state_version > version.state_version
 
+    def take_more_topics(self) -> bool:
+        """Goes on with the last registration, by TOPICS_PER_STEP topics; False when it has them all, or its broker has
+        gone meanwhile. Between the steps others may be served, no other broker registered."""
+        return next(self._registering, False)
+
     def _take_topics(
         self,
         broker_name: str,
         wrapper: TopicConfigAndMappingSerializeWrapper,
+        is_there: Callable[[], bool],
         *,
         changed: bool,
         read_only: bool,
-    ) -> None:
+    ) -> Iterator[bool]:
         table, mappings = wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map
         if self.delete_topic_with_broker_registration and not mappings:
             gone = [
@@ -186,7 +203,11 @@ class RouteInfoManager:
             ]
             for topic in gone:
                 self._remove_queues(topic, broker_name)
-        for topic, config in table.items():
+        for number, (topic, config) in enumerate(table.items()):
+            if number and number % TOPICS_PER_STEP == 0:
+                yield True
+                if not is_there():
+                    return
             if changed or broker_name not in self.topic_queue_table.get(topic, ()):
                 self._put_queues(broker_name, topic, config, read_only=read_only)
         if changed:
@@ -253,6 +274,7 @@ class RouteInfoManager:
         queues.pop(broker_name, None)
         if not queues:
             del self.topic_queue_table[topic]
+            self.topic_queue_mapping_info_table.pop(topic, None)  # its brokers bring it with the topic
 
     def on_channel_destroy(self, channel: Hashable) -> None:
         """Removes the brokers that registered over a closed connection."""
@@ -313,6 +335,7 @@ class RouteInfoManager:
         """Removes a topic from one cluster or from all. Its brokers register it again if they still have it."""
         if not cluster_name:
             self.topic_queue_table.pop(topic, None)
+            self.topic_queue_mapping_info_table.pop(topic, None)
             return
         for broker_name in self.cluster_addr_table.get(cluster_name, ()):
             self._remove_queues(topic, broker_name)

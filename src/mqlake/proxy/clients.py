@@ -69,6 +69,8 @@ class Client:
         self.seen_at = time.monotonic()
         self.renewals: dict[tuple[str, str], Renewal] = {}
         """Receipt handles to renew, by group and message id."""
+        self.turns: dict[str, int] = {}
+        """By topic, how often it has received without naming a broker."""
         self.channel: Channel = backend.open(context.remote_address, self._on_request)
         self._backend = backend
         self._nonces = itertools.count(1)

@@ -27,6 +27,7 @@ from mqlake.remoting.codec import decode_frame, frame_end
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint
+from mqlake.remoting.static_topic import mapping_info
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.remoting.tls import caller_context
 
@@ -239,9 +240,13 @@ class LocalBackend(Backend):
         return route
 
     async def queues_to_send(self, topic: str) -> Sequence[MessageQueue]:
-        """This broker's queues; those of others only if it does not have the topic."""
+        """This broker's queues; those of others only if it has none: of a static topic those that it leads."""
         config = self._own_topic(topic)
-        if config is None and self.others is not None:
+        mapping = self._broker.topic_queue_mapping_manager.table.get(topic)
+        if mapping is not None and (led := sorted(mapping_info(mapping).curr_id_map)):
+            name = self._broker.config.broker_name
+            return [MessageQueue(topic=topic, broker_name=name, queue_id=number) for number in led]
+        if (config is None or mapping is not None) and self.others is not None:
             try:
                 return await self.others.queues_to_send(topic)
             except (RemotingConnectError, RemotingTimeoutError):

@@ -19,12 +19,16 @@ from mqlake.message import (
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_KEYS,
+    PROPERTY_LITE_TOPIC,
+    PROPERTY_PRIORITY,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_CONTEXT,
     STRING_PROPERTY,
+    MessageSysFlag,
+    crc32,
 )
 from mqlake.proxy.v2.definition_pb2 import (
     DeadLetterQueue,
@@ -35,7 +39,7 @@ from mqlake.proxy.v2.definition_pb2 import (
     Resource,
     SystemProperties,
 )
-from mqlake.proxy.values import PROPERTY_LITE_TOPIC, PROPERTY_PRIORITY, message_type, timestamp
+from mqlake.proxy.values import message_type, timestamp
 
 _INT_MAX = 2**31 - 1
 
@@ -56,13 +60,14 @@ def sent_message(
 ) -> Message:
     """`topic` is the one that the client asked for, also for a message from a retry topic."""
     properties = record.properties
+    as_sent = bool(record.undecodable) and _is_as_sent(record)
     system = SystemProperties(
         message_id=record.uniq_key or record.msg_id,
         keys=(properties.get(PROPERTY_KEYS) or "").split(KEY_SEPARATOR)
         if properties.get(PROPERTY_KEYS)
         else (),
-        body_digest=_digest(record),
-        body_encoding=Encoding.IDENTITY,
+        body_digest=_digest(record, as_sent),
+        body_encoding=Encoding.GZIP if as_sent else Encoding.IDENTITY,
         message_type=message_type(properties),
         born_timestamp=timestamp(record.born_timestamp),
         born_host=format_address(record.born_host),
@@ -92,8 +97,14 @@ def sent_message(
     )
 
 
-def _digest(record: MessageClientExt) -> Digest:
-    if record.undecodable:
+def _is_as_sent(record: MessageClientExt) -> bool:
+    """True for an intact body that says it is compressed and cannot be unpacked: the client gets the label that the
+    producer gave it, as from RocketMQ's proxy."""
+    return bool(record.sys_flag & MessageSysFlag.COMPRESSED_FLAG) and record.body_crc == crc32(record.body)
+
+
+def _digest(record: MessageClientExt, as_sent: bool) -> Digest:
+    if record.undecodable and not as_sent:
         return Digest(type=DigestType.CRC32, checksum=f"{record.body_crc:08X}-DAMAGED")
     text = hashlib.md5(record.body, usedforsecurity=False).hexdigest().upper()
     return Digest(type=DigestType.MD5, checksum=text)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from mqlake.client.records import decode_messages
-from mqlake.errors import HeaderError, RemotingTimeoutError
+from mqlake.errors import HeaderError, RemotingTimeoutError, ResponseError
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
 from mqlake.proxy.messages import sent_message
-from mqlake.proxy.receive import AFTER_POLL_S, POLLING_MAX_MS, RESERVE_MS
+from mqlake.proxy.receive import AFTER_POLL_S, POLLING_MAX_MS, RESERVE_MS, readable_brokers
 from mqlake.proxy.request import Request
 from mqlake.proxy.settings import RECEIVE_BATCH_SIZE, existing_group
 from mqlake.proxy.status import OK, StatusError, status_of_response
@@ -44,7 +44,7 @@ class Offsets:
     async def pull_message(
         self, context: RequestContext, client: Client, request: PullMessageRequest
     ) -> AsyncIterator[PullMessageResponse]:
-        topic, queue_id, broker = _place(request.message_queue)
+        topic, queue_id, broker = await self._place(request.message_queue)
         group = group_name(request.group)
         await existing_group(self._backend, group)
         if request.offset < 0:
@@ -82,7 +82,7 @@ class Offsets:
     async def update_offset(
         self, context: RequestContext, client: Client, request: UpdateOffsetRequest
     ) -> UpdateOffsetResponse:
-        topic, queue_id, broker = _place(request.message_queue)
+        topic, queue_id, broker = await self._place(request.message_queue)
         if request.offset < 0:
             raise StatusError(Code.ILLEGAL_OFFSET, f"the offset is {request.offset}; 0 or more is needed")
         group = group_name(request.group)
@@ -102,7 +102,7 @@ class Offsets:
     async def get_offset(
         self, context: RequestContext, client: Client, request: GetOffsetRequest
     ) -> GetOffsetResponse:
-        topic, queue_id, broker = _place(request.message_queue)
+        topic, queue_id, broker = await self._place(request.message_queue)
         group = group_name(request.group)
         await self._existing_topic(topic)
         header = consume.QueryConsumerOffsetRequestHeader(
@@ -126,7 +126,7 @@ class Offsets:
     async def query_offset(
         self, context: RequestContext, client: Client, request: QueryOffsetRequest
     ) -> QueryOffsetResponse:
-        topic, queue_id, broker = _place(request.message_queue)
+        topic, queue_id, broker = await self._place(request.message_queue)
         await self._existing_topic(topic)
         bname = broker or None
         policy = request.query_offset_policy
@@ -153,6 +153,29 @@ class Offsets:
         return QueryOffsetResponse(
             status=OK, offset=answer.decode_header(consume.SearchOffsetResponseHeader).offset
         )
+
+    async def _place(self, queue: MessageQueue) -> tuple[str, int, str]:
+        """Topic, queue id, broker name. StatusError, also where several brokers have the queue and none is named."""
+        topic = topic_name(queue.topic, system=True)
+        if queue.id < 0:
+            raise StatusError(
+                Code.BAD_REQUEST, f"queue {queue.id}: 0 or more is needed, offsets belong to one queue"
+            )
+        return topic, queue.id, queue.broker.name or await self._only_broker(topic)
+
+    async def _only_broker(self, topic: str) -> str:
+        """The broker that has the topic; empty if none does."""
+        try:
+            names = readable_brokers(await self._backend.route(topic))
+        except ResponseError:
+            return ""
+        if len(names) > 1:
+            raise StatusError(
+                Code.BAD_REQUEST,
+                f"several brokers have topic {topic} ({', '.join(names)}): name one in message_queue.broker, since "
+                "offsets belong to a queue of one broker",
+            )
+        return names[0] if names else ""
 
     async def _existing_topic(self, topic: str) -> None:
         """StatusError TOPIC_NOT_FOUND."""
@@ -184,16 +207,6 @@ def _pulled(
         yield PullMessageResponse(status=status_of_response(answer.code, answer.remark))
     if next_offset is not None:
         yield PullMessageResponse(next_offset=next_offset)
-
-
-def _place(queue: MessageQueue) -> tuple[str, int, str]:
-    """Topic, queue id, broker name. StatusError."""
-    topic = topic_name(queue.topic, system=True)
-    if queue.id < 0:
-        raise StatusError(
-            Code.BAD_REQUEST, f"queue {queue.id}: 0 or more is needed, offsets belong to one queue"
-        )
-    return topic, queue.id, queue.broker.name
 
 
 def _hold_ms(context: RequestContext, request: PullMessageRequest) -> int:

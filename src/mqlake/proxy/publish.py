@@ -22,7 +22,10 @@ from mqlake.message import (
     PROPERTY_BORN_HOST,
     PROPERTY_BORN_TIMESTAMP,
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_KEYS,
+    PROPERTY_LITE_TOPIC,
+    PROPERTY_PRIORITY,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_SHARDING_KEY,
@@ -54,8 +57,6 @@ from mqlake.proxy.v2.service_pb2 import (
 )
 from mqlake.proxy.values import (
     MESSAGE_TYPE_ATTRIBUTE,
-    PROPERTY_LITE_TOPIC,
-    PROPERTY_PRIORITY,
     accepted_types,
     duration_ms,
     message_type,
@@ -96,6 +97,7 @@ _RESERVED = STRING_PROPERTY | {
     PROPERTY_TRACE_CONTEXT,
     PROPERTY_PRIORITY,
     PROPERTY_LITE_TOPIC,
+    PROPERTY_INNER_MULTI_DISPATCH,
 }
 
 
@@ -133,7 +135,7 @@ class Publisher:
         return SendMessageResponse(status=common_status([entry.status for entry in entries]), entries=entries)
 
     def _queue_for(self, queues: Sequence[MessageQueue], properties: dict[str, str]) -> MessageQueue:
-        key = properties.get(PROPERTY_SHARDING_KEY) or properties.get(PROPERTY_LITE_TOPIC)
+        key = properties.get(PROPERTY_SHARDING_KEY)
         number = jump_hash(key, len(queues)) if key is not None else next(self._turns) % len(queues)
         return queues[number]
 
@@ -280,7 +282,11 @@ def check_message(message: Message, now: int) -> None:
                 f"{MESSAGE_GROUP_SIZE_MAX} are allowed",
             )
     if system.HasField("lite_topic"):
-        _check_text(Code.ILLEGAL_LITE_TOPIC, "lite topic", system.lite_topic)
+        raise StatusError(
+            Code.NOT_IMPLEMENTED,
+            f"the message is for the lite topic {system.lite_topic[:100]!r}: lite topics are not supported, so that it "
+            "would reach nobody",
+        )
     recovery = system.orphaned_transaction_recovery_duration
     if system.message_type == _TRANSACTION and duration_ms(recovery) > RECOVERY_MAX_S * 1000:
         raise StatusError(
@@ -389,8 +395,6 @@ def stored_properties(context: RequestContext, message: Message, topic: str) -> 
     properties[PROPERTY_RECONSUME_TIME] = str(system.delivery_attempt)
     if system.HasField("message_group"):
         properties[PROPERTY_SHARDING_KEY] = system.message_group
-    if system.HasField("lite_topic"):
-        properties[PROPERTY_LITE_TOPIC] = system.lite_topic
     if system.HasField("priority"):
         properties[PROPERTY_PRIORITY] = str(system.priority)
     if system.trace_context:

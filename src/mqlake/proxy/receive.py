@@ -1,4 +1,4 @@
-"""ReceiveMessage: a pop at the broker that the client names, as a stream.
+"""ReceiveMessage: a pop as a stream, at the broker that the client names; else at those of the topic's route in turn.
 
     status, message*, delivery_timestamp
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from mqlake.base.clock import now_ms
 from mqlake.client.records import MessageClientExt, decode_messages
-from mqlake.errors import MessageError
+from mqlake.errors import MessageError, RemotingConnectError
 from mqlake.message import (
     PROPERTY_POP_CK,
     PROPERTY_TAGS,
@@ -37,6 +37,8 @@ from mqlake.proxy.v2.definition_pb2 import Code, Status
 from mqlake.proxy.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from mqlake.proxy.values import duration_ms, filter_of, group_name, tags_of, timestamp, topic_name
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData
+from mqlake.remoting.bodies.topic import PERM_READ
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.consume import PopMessageRequestHeader, PopMessageResponseHeader
@@ -85,8 +87,10 @@ class Receiver:
         config = await existing_group(self._backend, group)
         polling_ms = polling_time(context, client, request)
         invisible_ms = invisible_time(request)
+        named = request.message_queue.broker.name
+        brokers = [named] if named else await self._brokers_in_turn(client, topic)
         header = self._header(client, request, topic, group, config, polling_ms, invisible_ms)
-        status, found = await self._pop(client, request, header)
+        status, found = await self._pop(client, brokers, header)
         found = await self._deliverable(client, request, group, topic, found, config)
         if status is OK and not found:
             status = Status(code=Code.MESSAGE_NOT_FOUND, message="no match message")
@@ -117,44 +121,63 @@ class Receiver:
             exp=expression,
             order=fifo,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
-            bname=request.message_queue.broker.name or None,
         )
+
+    async def _brokers_in_turn(self, client: Client, topic: str) -> list[str]:
+        """The brokers that the topic can be read from, each time with another one first. StatusError, ResponseError."""
+        names = readable_brokers(await self._backend.route(topic))
+        if not names:
+            raise StatusError(Code.FORBIDDEN, f"topic {topic} has no readable queue")
+        turn = client.turns.get(topic, -1) + 1
+        client.turns[topic] = turn
+        first = turn % len(names)
+        return names[first:] + names[:first]
 
     # --- the pop
 
     async def _pop(
-        self, client: Client, request: ReceiveMessageRequest, header: PopMessageRequestHeader
+        self, client: Client, brokers: Sequence[str], header: PopMessageRequestHeader
     ) -> tuple[Status, list[Popped]]:
-        command = Request(RequestCode.POP_MESSAGE, header)
-        command.language = client.language
-        broker = request.message_queue.broker.name
-        asking = asyncio.ensure_future(
-            client.channel.invoke(broker, command, header.poll_time / 1000 + AFTER_POLL_S)
-        )
+        asking = asyncio.ensure_future(self._ask(client, brokers, header))
         try:
-            answer = await asyncio.shield(asking)
+            broker, answer = await asyncio.shield(asking)
         except asyncio.CancelledError:
-            asking.add_done_callback(lambda done: self._return_late(client, request, header, done))
+            asking.add_done_callback(lambda done: self._return_late(client, header, done))
             raise
         if answer.code in _EMPTY:
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
         if answer.code != ResponseCode.SUCCESS:
             return status_of_response(answer.code, answer.remark), []
-        return OK, popped_messages(answer, broker or self._backend.own_broker)
+        return OK, popped_messages(answer, broker)
+
+    async def _ask(
+        self, client: Client, brokers: Sequence[str], header: PopMessageRequestHeader
+    ) -> tuple[str, RemotingCommand]:
+        """The first broker that can be reached, and its answer. RemotingConnectError of the last."""
+        for number, broker in enumerate(brokers, 1):
+            header.bname = broker
+            command = Request(RequestCode.POP_MESSAGE, header)
+            command.language = client.language
+            try:
+                return broker, await client.channel.invoke(
+                    broker, command, header.poll_time / 1000 + AFTER_POLL_S
+                )
+            except RemotingConnectError:
+                if number == len(brokers):
+                    raise
+        raise AssertionError("there is a broker to ask")
 
     def _return_late(
         self,
         client: Client,
-        request: ReceiveMessageRequest,
         header: PopMessageRequestHeader,
-        asking: asyncio.Future[RemotingCommand],
+        asking: asyncio.Future[tuple[str, RemotingCommand]],
     ) -> None:
         """The answer came when the client had gone."""
         if asking.cancelled() or asking.exception() is not None:
             return
-        answer = asking.result()
+        broker, answer = asking.result()
         if answer.code == ResponseCode.SUCCESS:
-            broker = request.message_queue.broker.name or self._backend.own_broker
             self._give_back(client, header.consumer_group, header.topic, popped_messages(answer, broker))
 
     def _give_back(self, client: Client, group: str, topic: str, found: Sequence[Popped]) -> None:
@@ -278,6 +301,16 @@ def invisible_time(request: ReceiveMessageRequest) -> int:
         text = f"the invisibleTime is too large. max is {INVISIBLE_MAX_MS}"
         raise StatusError(Code.ILLEGAL_INVISIBLE_TIME, text)
     return wanted
+
+
+def readable_brokers(route: TopicRouteData) -> list[str]:
+    """Names of the brokers that have a master and a queue to read from, sorted."""
+    with_master = {data.broker_name for data in route.broker_datas if MASTER_ID in data.broker_addrs}
+    return sorted(
+        data.broker_name
+        for data in route.queue_datas
+        if data.perm & PERM_READ and data.read_queue_nums and data.broker_name in with_master
+    )
 
 
 def popped_messages(answer: RemotingCommand, broker_name: str) -> list[Popped]:

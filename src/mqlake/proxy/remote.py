@@ -16,7 +16,7 @@ from mqlake.auth.state import State
 from mqlake.client.api.access_api import AccessAPI
 from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.client.api.name_servers import NameServers
-from mqlake.client.routes import writable_queues
+from mqlake.client.routes import queues_at_brokers
 from mqlake.errors import (
     MqlakeError,
     RemotingConnectError,
@@ -130,7 +130,7 @@ class RemoteBackend(Backend):
     def client_of_channel(self) -> RemotingClient:
         """A client for one gRPC client; all read into the same memory, of which each would have 256 KiB."""
         client = self.new_client()
-        client.scratch = self._client.scratch
+        client.scratch, client.spares = self._client.scratch, self._client.spares
         return client
 
     async def start(self) -> None:
@@ -205,7 +205,7 @@ class RemoteBackend(Backend):
         if known is None or known[0] is not route:
             if len(self._queues) >= KNOWN_MAX:
                 self._queues.clear()
-            known = self._queues[topic] = route, writable_queues(route, topic)
+            known = self._queues[topic] = route, queues_at_brokers(route, topic)
         return known[1]
 
     async def brokers_of(self, topics: Iterable[str]) -> set[str]:

@@ -11,6 +11,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mqlake.errors import IllegalTopicError
 from mqlake.message import (
     PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_LITE_TOPIC,
+    PROPERTY_PRIORITY,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
@@ -32,8 +34,6 @@ from mqlake.proxy.v2.definition_pb2 import (
 )
 from mqlake.remoting.bodies.topic import TopicConfig
 
-PROPERTY_PRIORITY = "_SYS_MSG_PRIORITY_"
-PROPERTY_LITE_TOPIC = "__LITE_TOPIC"
 GROUP_LENGTH_MAX = 120
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 

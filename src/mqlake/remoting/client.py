@@ -14,12 +14,13 @@ import logging
 import ssl
 
 from mqlake.base.net import parse_address
-from mqlake.errors import RemotingConnectError, RemotingTimeoutError, ResponseError
+from mqlake.errors import CertificateError, RemotingConnectError, RemotingTimeoutError, ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint, Limits
 from mqlake.remoting.service import Service
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
+from mqlake.remoting.tls import why_unaccepted
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,8 @@ class RemotingClient(Endpoint, Service):
         except TimeoutError:
             self._abandon(connection)
             raise RemotingConnectError(address, f"no connection within {timeout_s:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise CertificateError(address, why_unaccepted(host, error)) from error
         except (OSError, ssl.SSLError) as error:
             raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
         if self._stopped:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import mmap
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -40,8 +39,8 @@ from mqlake.remoting.codec import (
 )
 from mqlake.remoting.codes import ResponseCode, Version
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
-from mqlake.remoting.peer import TURN_S, FilesKept, IdleChecks, PeerConnection
-from mqlake.remoting.receive_buffer import ReceiveBuffer
+from mqlake.remoting.peer import TURN_S, IdleChecks, PeerConnection
+from mqlake.remoting.receive_buffer import ReceiveBuffer, SpareBuffers, private_pages
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.remoting.tls import TLS_FIRST_BYTE, ServerTls, TlsMode, TlsPipe
 
@@ -138,13 +137,15 @@ class Endpoint:
         self.tls_mode = TlsMode.DISABLED
         self.tls: ServerTls | None = None
         """A server's; None: no TLS."""
-        pages = mmap.mmap(-1, SCRATCH_SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.scratch = memoryview(pages)  # takes no memory before it is filled
+        self.scratch = memoryview(private_pages(SCRATCH_SIZE))  # takes no memory before it is filled
+        self.spares = SpareBuffers()
         self.after_turn: Callable[[], None] = _nothing
         """Called after each turn of a connection: for who serves others that would wait for the rest of this loop
         iteration."""
         self.idle_checks = IdleChecks(self.connections, self.limits.idle_s)
-        self.files_kept = FilesKept()
+        self.refuses_descriptor: Callable[[Connection, int], bool] | None = None
+        """A server's: True if a connection that was just accepted has to be closed, as its descriptor is one of the
+        last (`files_kept`)."""
 
 
 class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
@@ -174,7 +175,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         super().__init__(loop, is_client=bool(address_called))
         self._endpoint = endpoint
         self._address_called = address_called
-        self._buffer = ReceiveBuffer(endpoint.scratch)
+        self._buffer = ReceiveBuffer(endpoint.scratch, endpoint.spares)
         self._tls: TlsPipe | None = None
         self._undecided = not address_called
         self._had_bytes: Callable[[], bool] = _never
@@ -286,7 +287,8 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         for callback in self._endpoint.on_open:
             callback(self)
         plain = None if self._is_client else transport.get_extra_info("socket")
-        if plain is not None and (peer is None or self._endpoint.files_kept.refuses(self, plain.fileno())):
+        refuses = self._endpoint.refuses_descriptor
+        if plain is not None and (peer is None or (refuses is not None and refuses(self, plain.fileno()))):
             transport.abort()  # without an address: reset before it was accepted; nobody can say who asks
 
     def connection_lost(self, error: Exception | None) -> None:

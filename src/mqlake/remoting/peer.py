@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
-import time
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar, cast
 
@@ -25,10 +23,6 @@ TURN_S = 0.005
 """Seconds for which the requests of one connection are handled before the others have their turn."""
 IDLE_CHECK_S = 5.0
 """Seconds between two looks for idle connections, at most."""
-
-FILES_KEPT_MAX = 256
-FILES_SAID_S = 10.0
-"""Seconds between two lines that say that connections were refused."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -188,34 +182,6 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
         self._process_held()
         if not self._waits and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-
-
-class FilesKept:
-    """Descriptors that a server leaves to the files of its store: with too many connections it could create none, and
-    a connection that gets no descriptor is closed by uvloop without a word."""
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._refused = 0
-        self._next_line = 0.0
-
-    def refuses(self, connection: PeerConnection[AnswerT], fd: int) -> bool:
-        """True if the socket of a connection that was just accepted is one of the last descriptors: the system gives
-        out the lowest one that is free."""
-        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if allowed == resource.RLIM_INFINITY or fd < allowed - min(FILES_KEPT_MAX, allowed // 8):
-            return False
-        self._refused += 1
-        if (now := self._clock_s()) >= self._next_line:
-            logger.warning(
-                "%s: closed, as this process may have %s files and connections open and keeps the last ones for files "
-                "(refused so far: %s); raise the limit: ulimit -n, LimitNOFILE= of systemd",
-                connection.remote_address,
-                f"{allowed:,}",
-                f"{self._refused:,}",
-            )
-            self._next_line = now + FILES_SAID_S
-        return True
 
 
 class IdlePeer(Protocol):

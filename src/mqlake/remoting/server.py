@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from mqlake.errors import ConfigError
 from mqlake.remoting.connection import Connection, Endpoint, Limits
+from mqlake.remoting.files_kept import FilesKept
 from mqlake.remoting.tls import ServerTls, TlsConfig
 
 BACKLOG = 4096
@@ -32,6 +33,7 @@ class RemotingServer(Endpoint):
         tls = tls or TlsConfig()
         self.tls_mode = tls.mode
         self.tls = ServerTls(tls)
+        self.refuses_descriptor = FilesKept().refuses
         self.port = 0
         """Where it listens, from `start` (or `bind`) on."""
         self._address = ""

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from mqlake.base.settings import KnownKeys
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.errors import ConfigError, NotThereError, UnknownKeyError
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ _CLIENT_AUTH = {
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext | None:
-    """The server's context, None when there is no TLS. ConfigError when a file cannot be used."""
+    """The server's context, None when there is no TLS. ConfigError when a file cannot be used, NotThereError."""
     if config.mode is TlsMode.DISABLED:
         return None
     if not config.cert_path or not config.key_path:
@@ -162,10 +162,17 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
         if config.trust_cert_path:
             context.load_verify_locations(config.trust_cert_path)
     except (OSError, ssl.SSLError) as error:
-        files = ", ".join(filter(None, (config.cert_path, config.key_path, config.trust_cert_path)))
-        raise ConfigError(f"TLS cannot use {files}: {error}") from error
+        raise _unusable(error, config.cert_path, config.key_path, config.trust_cert_path) from error
     context.verify_mode = _CLIENT_AUTH[config.client_auth]
     return context
+
+
+def _unusable(error: OSError, *paths: str) -> ConfigError:
+    """Of files some of which may be empty names; it names those that are not there, if that is it."""
+    named = [path for path in paths if path]
+    if missing := [path for path in named if not os.path.exists(path)]:
+        return NotThereError(f"TLS cannot use {', '.join(missing)}: No such file or directory")
+    return ConfigError(f"TLS cannot use {', '.join(named)}: {error}")
 
 
 class ServerTls:
@@ -227,18 +234,41 @@ def client_context(
 ) -> ssl.SSLContext:
     """A client's context. `verify=False` takes any certificate, as RocketMQ's clients do by default.
 
-    Brokers are called by address, so a verified certificate must name the address that is called.
+    Brokers are called by address, so a verified certificate must name the address that is called. ConfigError when a
+    file cannot be used, NotThereError.
     """
     try:
         context = ssl.create_default_context(cafile=trust_cert_path or None)
         if cert_path:
             context.load_cert_chain(cert_path, key_path or None)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"TLS cannot use {trust_cert_path or cert_path}: {error}") from error
+        raise _unusable(error, trust_cert_path, cert_path, key_path) from error
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+_ANOTHER_NAME = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_UNKNOWN_SIGNER = (18, 19, 20, 21)
+"""A certificate that signed itself, alone or at the end of a chain, and issuers that are not there."""
+
+
+def why_unaccepted(host: str, error: ssl.SSLCertVerificationError) -> str:
+    """Why the certificate of the server that was called as `host` is not accepted, and what to do."""
+    if error.verify_code in _ANOTHER_NAME:
+        kind = "DNS" if error.verify_code == _ANOTHER_NAME[0] else "IP"
+        return (
+            f"certificate verify failed: it is not made out to {host}; "
+            f"make one with subjectAltName={kind}:{host}, or call the server by a name that it has"
+        )
+    if error.verify_code in _UNKNOWN_SIGNER:
+        return (
+            f"certificate verify failed: {error.verify_message}; "
+            "trust the certificate itself or the authority that signed it (--tls-ca)"
+        )
+    return f"certificate verify failed: {error.verify_message}"
 
 
 def caller_context(config: TlsConfig) -> ssl.SSLContext | None:

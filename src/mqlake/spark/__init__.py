@@ -61,7 +61,10 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     for storage in parsed.stores:
         storage.check()
     check_topics(parsed)
-    return spark.read.format("commitlog").options(**given).load()
+    from mqlake.spark.requirements import found_in_workers
+
+    with found_in_workers(spark):
+        return spark.read.format("commitlog").options(**given).load()
 
 
 def read_topic(spark: SparkSession, file: str, topic: str, **options: Any) -> DataFrame:

@@ -6,7 +6,7 @@
                           └──fork──▶ worker: reads
 
 PySpark's own daemon imports nothing, so each worker, and each that follows one that stood idle for a minute,
-pays for PySpark, pyarrow, the sources and numba: 1 to 1.5 s of processor time and 150 MB. Here they are imported once.
+pays for PySpark, pyarrow and the sources. Here they are imported once.
 
 A process with threads must not be forked: numpy's are one for each of OMP_NUM_THREADS, which Spark sets to the cores of
 a task; that of pyarrow's allocator, which gives memory back, is configured not to start. Spark uses this setting for
@@ -44,9 +44,9 @@ def load() -> None:
     import mqlake.spark.log.queue_and_index
     import mqlake.spark.metaq.source
     import mqlake.spark.rocketmq.source  # noqa: F401
-    from mqlake.formats.columns import load_compiler
+    from mqlake.formats.columns import record_codec
 
-    load_compiler()
+    record_codec()
     gc.collect()
     gc.freeze()  # else each worker's collector would look at all of it after each task, and copy its pages
 

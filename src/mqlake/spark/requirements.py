@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mqlake.errors import MissingPartError
@@ -21,6 +23,7 @@ WORKER_IMPORT_S = 60.0
 INSTALL_JAVA = "apt-get install openjdk-17-jdk-headless"
 INSTALL_SPARK = "pip install 'mqlake[spark]'"
 INSTALL_CONNECT = "pip install 'mqlake[connect]'"
+NOT_FOUND = "[DATA_SOURCE_NOT_FOUND]"
 QUICK_PYTHON = "mqlake-python"
 """Name of the script through which session() runs this Python."""
 INSTALL_DEMO = "pip install 'mqlake[demo]'"
@@ -73,6 +76,17 @@ def require_in_workers(spark: SparkSession) -> None:
         f"{python} -m pip install 'mqlake[spark]' (or set PYSPARK_PYTHON={sys.executable} before Spark starts)",
         why=why,
     )
+
+
+@contextlib.contextmanager
+def found_in_workers(spark: SparkSession) -> Iterator[None]:
+    """MissingPartError where Spark does not find a source since the Python that it looks with has no mqlake."""
+    try:
+        yield
+    except Exception as error:
+        if NOT_FOUND in str(error):
+            require_in_workers(spark)
+        raise
 
 
 def require_java() -> None:

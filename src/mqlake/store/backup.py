@@ -18,20 +18,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
 import re
 import shutil
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir, make_dirs, write_durably
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import ConfigError, StoreError
+from mqlake.errors import ConfigError, NotThereError, StoreError
 from mqlake.formats.columns import ScanStop
+from mqlake.store.backup_check import config_troubles, crcs_of_config, trouble_of
+from mqlake.store.backup_manifest import (
+    CONFIG,
+    LOG,
+    MANIFEST,
+    Manifest,
+    SavedFile,
+    read_manifest,
+    write_manifest,
+)
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file import MappedFile
@@ -40,47 +48,10 @@ from mqlake.store.files.store_directory import ROCKSDB_MARK, check_is_store
 from mqlake.store.log.log_reader import LogReader, open_log
 from mqlake.store.message_store import open_store
 
-MANIFEST, LOG, CONFIG = "backup.json", "commitlog", "config"
 LOCK = "backup.lock"
-FORMAT, VERSION = "mqlake backup", 1
 PIECE = 4 << 20
 AGAIN_AFTER_THE_LOG = ("topics.json", "subscriptionGroup.json", "topicQueueMapping.json")
 """A topic that was made while the log was copied has its settings, too."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SavedFile:
-    """The first `size` bytes of a file of the log. `seen`: the original's inode and time of change (ns): it is as
-    it was while they are."""
-
-    name: str
-    size: int
-    crc: int
-    seen: tuple[int, int]
-
-    @property
-    def start(self) -> int:
-        return int(self.name)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a backup has; `file_size` of each file of the log, in bytes."""
-
-    file_size: int
-    files: tuple[SavedFile, ...] = ()
-    config: str = ""
-    saved_at_ms: int = 0
-    settings: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Sizes of the store's files by RocketMQ's keys: the restored store gets the same."""
-
-    @property
-    def start(self) -> int:
-        return self.files[0].start if self.files else 0
-
-    @property
-    def end(self) -> int:
-        return self.files[-1].start + self.files[-1].size if self.files else 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -95,6 +66,12 @@ class BackupReport:
     kept_bytes: int = 0
     damage: list[str] = dataclasses.field(default_factory=list)
     """Places in what was copied where no record is, as they are in the store."""
+    mended: list[str] = dataclasses.field(default_factory=list)
+    """Copies that were damaged, and are made again from the store."""
+    damaged_copies: list[str] = dataclasses.field(default_factory=list)
+    """Those of which the store no longer has the original."""
+    checked_bytes: int = 0
+    """Of copies that were there already, which were read and compared."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -104,44 +81,6 @@ class RestoreReport:
     end: int
     files: int
     bytes: int
-
-
-def read_manifest(directory: str) -> Manifest | None:
-    """What DIR has; None if there is nothing yet. ConfigError names the file if it cannot be read."""
-    path = os.path.join(directory, MANIFEST)
-    try:
-        with open(path, "rb") as file:
-            found = json.load(file)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    try:
-        if (found["format"], found["version"]) != (FORMAT, VERSION):
-            raise ConfigError(f"{path}: {found['format']} {found['version']} is not known here")
-        files = tuple(
-            SavedFile(str(each["name"]), int(each["size"]), int(each["crc"]), tuple(each["seen"]))
-            for each in found["files"]
-        )
-        if not all(re.fullmatch(r"\d{20}", each.name) for each in files) or os.sep in str(found["config"]):
-            raise ValueError("it names a file that is not part of a backup")
-        sizes = {str(key): str(value) for key, value in found["settings"].items()}
-        return Manifest(int(found["fileSize"]), files, str(found["config"]), int(found["savedAtMs"]), sizes)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: {error!r}") from None
-
-
-def _write_manifest(directory: str, manifest: Manifest) -> None:
-    found: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "savedAtMs": manifest.saved_at_ms,
-        "fileSize": manifest.file_size,
-        "config": manifest.config,
-        "settings": manifest.settings,
-        "files": [dataclasses.asdict(each) for each in manifest.files],
-    }
-    write_durably(os.path.join(directory, MANIFEST), json.dumps(found, indent=1).encode() + b"\n")
 
 
 # --- backup
@@ -154,9 +93,12 @@ def back_up(
     *,
     overwrite: bool = False,
     prune: bool = False,
+    verify: bool = False,
     progress: Progress = no_progress,
 ) -> BackupReport:
     """Brings the backup in `directory` up to the store at `root`. `prune`: forgets files that the store has deleted.
+    `verify`: reads all that is there already, not only the file that was not read for the longest time. A copy that is
+    damaged is made again where the store has its original.
 
     Raises ConfigError if `directory` is in use, is no backup, or has another log; NotAStoreError, WrongFileSizeError,
     StoreCorruptError (a file of the log is missing), OSError.
@@ -175,16 +117,19 @@ def back_up(
         try:
             LogReader(files).find_end()
             kept = _kept(files, before, overwrite, prune)
+            report = BackupReport(directory)
+            kept = _check_copies(files, directory, kept, report, every=verify)
             if kept != list(before.files):  # what follows may change their files
-                _write_manifest(directory, dataclasses.replace(before, files=tuple(kept)))
-            report, saved = _save_log(files, directory, kept, progress)
+                write_manifest(directory, dataclasses.replace(before, files=tuple(kept)))
+            saved = _save_log(files, directory, kept, report, progress)
         finally:
             files.close()
         _save_config_again(config, os.path.join(directory, saved_config))
         size = config.mapped_file_size_commit_log
         sizes = {key: str(value) for key, value in detect_settings(root).items()}
-        manifest = Manifest(size, tuple(saved), saved_config, now_ms(), sizes)
-        _write_manifest(directory, manifest)
+        crcs = crcs_of_config(os.path.join(directory, saved_config))
+        manifest = Manifest(size, tuple(saved), saved_config, now_ms(), sizes, crcs)
+        write_manifest(directory, manifest)
         _delete_strangers(directory, {each.name for each in saved})
         _forget_others(directory, saved_config)
     report.start, report.end, report.files = manifest.start, manifest.end, len(saved)
@@ -213,11 +158,36 @@ def _locked(directory: str) -> Iterator[None]:
         yield
 
 
+def _check_copies(
+    files: MappedFileQueue, directory: str, kept: list[SavedFile], report: BackupReport, *, every: bool
+) -> list[SavedFile]:
+    """The files of the backup without those whose copies are damaged and can be made again. All have to be there; read
+    are the one that is appended to, those known to be damaged, and of the others the one that was not read for the
+    longest time, or `every` one."""
+    sources = {os.path.basename(each.path): each for each in files.mapped_files}
+    oldest = min((each.checked for each in kept if each.checked >= 0), default=-1)
+    sample = next((each.name for each in kept if each.checked == oldest), "")
+    good = []
+    for each in kept:
+        source = sources.get(each.name)
+        grows = source is not None and source.wrote_position > each.size
+        is_read = every or grows or each.checked < 0 or each.name == sample
+        trouble = trouble_of(directory, each, read=is_read)
+        report.checked_bytes += each.size if is_read else 0
+        if not trouble:
+            good.append(dataclasses.replace(each, checked=now_ms()) if is_read else each)
+        elif source is not None and _crc(source, each.size) == each.crc:
+            report.mended.append(trouble)
+        else:
+            report.damaged_copies.append(trouble)
+            good.append(dataclasses.replace(each, checked=-1))
+    return good
+
+
 def _save_log(
-    files: MappedFileQueue, directory: str, kept: list[SavedFile], progress: Progress
-) -> tuple[BackupReport, list[SavedFile]]:
+    files: MappedFileQueue, directory: str, kept: list[SavedFile], report: BackupReport, progress: Progress
+) -> list[SavedFile]:
     """Copies what the backup lacks. The caller writes what it has then to the manifest."""
-    report = BackupReport(directory)
     sources = {os.path.basename(each.path): each for each in files.mapped_files}
     known = {each.name: each for each in kept}
     saved = [each for each in kept if each.name not in sources]
@@ -235,7 +205,7 @@ def _save_log(
     if not saved:
         raise StoreError(f"{files.directory}: there is no log to back up")
     fsync_dir(os.path.join(directory, LOG))
-    return report, saved
+    return sorted(saved, key=lambda each: each.start)
 
 
 def _kept(files: MappedFileQueue, before: Manifest, overwrite: bool, prune: bool) -> list[SavedFile]:
@@ -328,7 +298,7 @@ def _save_file(
             _check_copy(fd, path, size, crc)
     finally:
         os.close(fd)
-    return SavedFile(os.path.basename(path), size, crc, seen), size - start
+    return SavedFile(os.path.basename(path), size, crc, seen, now_ms()), size - start
 
 
 @contextlib.contextmanager
@@ -438,12 +408,12 @@ def restore(
     """Makes the store at `root`, which is new or empty, from a backup; each file is compared with its CRC. Then the
     store is opened once, which makes its queues and index, and closed.
 
-    Raises ConfigError if there is no backup or `root` holds something; StoreCorruptError if the backup is damaged, with
-    file; OSError. Until all is there it is in `root`.restoring.
+    Raises NotThereError if there is no backup, ConfigError if `root` holds something; StoreCorruptError if the backup
+    is damaged, with file; OSError. Until all is there it is in `root`.restoring.
     """
     manifest = read_manifest(directory)
     if manifest is None or not manifest.files:
-        raise ConfigError(f"{directory}: there is no {MANIFEST}, so no whole backup")
+        raise NotThereError(f"{directory}: there is no {MANIFEST}, so no whole backup")
     if os.path.exists(root) and (not os.path.isdir(root) or os.listdir(root)):
         raise ConfigError(f"{root} is not empty; name a new directory")
     partial = root.rstrip(os.sep) + ".restoring"
@@ -454,6 +424,8 @@ def restore(
         _restore_file(directory, partial, each, manifest.file_size)
         done += each.size
         progress(done, total)
+    if troubles := config_troubles(os.path.join(directory, manifest.config), manifest.config_crcs):
+        raise StoreError(f"the backup is damaged: {troubles[0]}")
     os.mkdir(os.path.join(partial, CONFIG))
     _copy_config(os.path.join(directory, manifest.config), os.path.join(partial, CONFIG))
     for path in (os.path.join(partial, LOG), os.path.join(partial, CONFIG), partial):

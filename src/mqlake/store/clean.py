@@ -12,7 +12,8 @@ deleteFileBatchMax:
     was it asked for?    execute_delete_files_manually, good for 20 rounds
 
 A file is old when fileReservedTime hours have passed since it was last written; one that a connected slave has not got
-yet, fileHeldTimeForSlaves hours later, or when the disk is short. Above the warning level the
+yet, fileHeldTimeForSlaves hours later, or when the disk is short. With deleteOnlyArchived no file goes, whatever the
+disk, before the archive has it. Above the warning level the
 flag DISK_FULL stops puts; it is cleared in every round that finds the use of both disks at or below it.
 (RocketMQ 5.3.3 clears it only below the lower, forcible ratio, so a store can stay not writeable after space
 has returned.)
@@ -21,15 +22,15 @@ has returned.)
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from mqlake.base.clock import now_ms
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.disk import DiskSpace
 from mqlake.base.service_thread import ServiceThread
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.running_flags import RunningFlags
 
@@ -47,12 +48,9 @@ DiskUsed = Callable[[str], float | None]
 def disk_used_ratio(path: str) -> float | None:
     """Used share (0..1) of what a user may use of the disk that holds `path`; None when it cannot be told."""
     try:
-        disk = os.statvfs(path)
+        return DiskSpace.of(path).used_ratio
     except OSError:
         return None
-    used = disk.f_blocks - disk.f_bfree
-    entire = used + disk.f_bavail
-    return used / entire if entire > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +115,7 @@ class ExpiringFiles(Protocol):
         now_ms: Clock,
         is_needed: Callable[[int, int], bool],
         may_force: Callable[[int], bool],
+        is_kept: Callable[[int], bool],
     ) -> int: ...
 
     @property
@@ -146,15 +145,19 @@ class CleanCommitLogService:
         disk_used: DiskUsed = disk_used_ratio,
         needed_from: Callable[[], int | None] = lambda: None,
         may_force: Callable[[int], bool] = lambda end: True,
+        is_archived: Callable[[int], bool] = lambda end: True,
     ) -> None:
         """`needed_from()` gives the first offset that a connected slave has not got; None without slaves.
-        `may_force(end)`: the log before `end` may go although it is not old; asked again in each round."""
+        `may_force(end)`: the log before `end` may go although it is not old; asked again in each round.
+        `is_archived(end)`: the archive, if there is one, has the file that ends there."""
+        self._is_archived = is_archived
+        self._kept_for_archive = ThrottledLog(logger, logging.WARNING)
         self._config = config
         self._needed_from = needed_from
         self._may_force = may_force
         self._waited = 0
         """Rounds since the last file went, in which one was not free to go."""
-        self._held = LastingTrouble(logger, logging.WARNING)
+        self._held = ThrottledLog(logger, logging.WARNING)
         self._files = files
         self._flags = flags
         self._clock = clock
@@ -203,6 +206,7 @@ class CleanCommitLogService:
                 now_ms=self._clock,
                 is_needed=lambda end, overdue_ms: self._is_needed(needed, end, overdue_ms),
                 may_force=lambda end: self._is_free(end, disk),
+                is_kept=self._is_kept,
             )
             if deleted:
                 self._waited = 0
@@ -234,6 +238,17 @@ class CleanCommitLogService:
         self._held.failed(
             f"an old commit log file is held for a slave that has the log up to offset {needed}: it goes in "
             f"{(hold_ms - overdue_ms) / HOUR_MS:.1f} hours, or when the disk is short (fileHeldTimeForSlaves)"
+        )
+        return True
+
+    def _is_kept(self, end: int) -> bool:
+        """True if the file that ends at `end` may not go, whatever the disk: it is the only copy."""
+        if not self._config.delete_only_archived or self._is_archived(end):
+            self._kept_for_archive.worked("old commit log files are in the archive again")
+            return False
+        self._kept_for_archive.failed(
+            f"an old commit log file is kept, since the archive does not have it yet: it ends at {end} "
+            "(deleteOnlyArchived)"
         )
         return True
 

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from mqlake.base import later_keys
+from mqlake.base import keys_since_5_4
 from mqlake.base.rocketmq_keys import STORE_KEYS
 from mqlake.base.settings import (
     INT_MAX,
@@ -160,7 +160,7 @@ class MessageStoreConfig(Settings):
         False, "Refuse a new file at once when the pool has no buffer left."
     )
     write_without_mmap: bool = setting(
-        False, "Write commit log files through their descriptor, without mapping them.", own=True
+        False, "Write commit log files through their descriptor, without mapping them.", own="5.4 or 5.5"
     )
     warm_maped_file_enable: bool = setting(
         False, "Touch every page of a new commit log file before it is used."
@@ -362,6 +362,64 @@ class MessageStoreConfig(Settings):
     )
     clean_resource_interval: int = setting(10_000, "Time between two cleaning rounds.", unit="ms", low=1)
 
+    archive: str = setting(
+        "",
+        "Where the log is archived, and old messages are read from: s3://bucket/prefix, file:///directory, "
+        "or what else "
+        "fsspec opens; empty: nowhere. See archive.md.",
+        own=True,
+    )
+    archive_options: str = setting(
+        "",
+        "For the file system of `archive`: key=value, `;` between, such as endpoint_url=http://host:9000. Keys for S3 "
+        "belong into the environment or ~/.aws.",
+        own=True,
+    )
+    archive_interval: int = setting(
+        30,
+        "Time after which what was flushed since is archived, too; 0: only whole files of the log.",
+        unit="s",
+        own=True,
+        live=True,
+    )
+    archive_interval_bytes: int = setting(
+        64 * 1024**2,
+        "With so much more of the log the archive does not wait for archiveInterval; 0: it does.",
+        unit="bytes",
+        own=True,
+        live=True,
+    )
+    archive_bytes_per_second: int = setting(
+        0, "How fast the log is uploaded at most; 0: as fast as it goes.", unit="bytes", own=True, live=True
+    )
+    archive_reserved_time: int = setting(
+        0, "Age at which a file leaves the archive; 0: none does.", unit="h", own=True, live=True
+    )
+    archive_max_size: int = setting(
+        0,
+        "Size of the archive above which its oldest files leave it; 0: no bound.",
+        unit="bytes",
+        high=LONG_MAX,
+        own=True,
+        live=True,
+    )
+    archive_cache_size: int = setting(
+        1024**3,
+        "Space on the disk for what was read from the archive; at least 256 MiB are used if needed.",
+        unit="bytes",
+        low=1,
+        high=LONG_MAX,
+        own=True,
+        live=True,
+    )
+    delete_only_archived: bool = setting(
+        False,
+        "Delete no file of the log that the archive does not have, also when the disk is full: then messages "
+        "are refused.",
+        own=True,
+        live=True,
+    )
+
     batch_inherits_properties: bool = setting(
         True,
         "Each message of a batch gets the properties that the broker adds (CLUSTER and others), as in RocketMQ 5.3.3; "
@@ -405,7 +463,7 @@ class MessageStoreConfig(Settings):
     append_topic_for_timer_delete_key: bool = setting(
         True,
         "Recalls name topic and key, as RocketMQ 5.3.3 needs it; false: the key alone, as 5.4 has it.",
-        own=True,
+        own="5.4 or 5.5",
         live=True,
     )
 
@@ -475,6 +533,14 @@ class MessageStoreConfig(Settings):
             self.ha_allowed_networks  # noqa: B018 - parsed to see that it can be
         except ValueError as error:
             raise ConfigError(f"haAllowedAddresses={self.ha_allowed_addresses}: {error}") from None
+        if self.delete_only_archived and not self.archive:
+            raise ConfigError(
+                "deleteOnlyArchived=true: without an archive nothing would ever be deleted; set archive"
+            )
+        if self.archive and "://" not in self.archive:
+            raise ConfigError(
+                f"archive={self.archive}: name a place such as s3://bucket/store or file:///data/archive"
+            )
         if not self.delete_when_hours:
             raise ConfigError("deleteWhen: at least one hour is needed, like 04 or 02;14")
 
@@ -510,6 +576,10 @@ class MessageStoreConfig(Settings):
         """Changes brokerRole in place: only a promotion may, which puts the parts of the new role in place."""
         self._set("broker_role", role)
 
+    def waits_for_in_sync_set(self) -> None:
+        """The broker is one of a group with failover: every put of its master waits for the in-sync set."""
+        self._set("_waits_for_in_sync_set", True)
+
     def listens_for_slaves_on(self, port: int) -> None:
         """Writes back the port that was found for haListenPort, as RocketMQ's broker does."""
         self._set("ha_listen_port", port)
@@ -518,7 +588,9 @@ class MessageStoreConfig(Settings):
     def waits_for_replicas(self) -> bool:
         """True if a put may have to wait for slaves."""
         replicas = max(self.in_sync_replicas, self.min_in_sync_replicas)
-        return self.broker_role is BrokerRole.SYNC_MASTER and replicas > 1
+        return self.broker_role is BrokerRole.SYNC_MASTER and (
+            replicas > 1 or getattr(self, "_waits_for_in_sync_set", False)
+        )
 
     @property
     def is_sync_flush(self) -> bool:
@@ -614,5 +686,5 @@ def _round_up(value: int, unit: int) -> int:
 
 SETTINGS: dict[str, Setting] = settings_of(MessageStoreConfig)
 
-KEYS = KnownKeys(SETTINGS, STORE_KEYS, later_keys.STORE_KEYS)
+KEYS = KnownKeys(SETTINGS, STORE_KEYS, keys_since_5_4.STORE_KEYS)
 """All that a configuration of a store may have."""

@@ -26,7 +26,6 @@ from mqlake.formats.columns import (
     ScanStop,
     arrivals_by_queue,
     dispatch_columns,
-    never_load_here,
 )
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import LogChunk, LogReader
@@ -175,7 +174,6 @@ class ReputMessageService:
         return done
 
     def _run(self) -> None:
-        never_load_here()  # consumers wait for what is dispatched
         while not self._stopped:
             before = self.reput_from_offset
             if before < self._confirm_offset() and not self._broken:

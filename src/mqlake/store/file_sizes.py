@@ -10,25 +10,55 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from mqlake.errors import StoreCorruptError
+from mqlake.errors import ConfigError, StoreCorruptError
 from mqlake.formats.batch_consume_queue import BCQ_STORE_UNIT_SIZE
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_sizes import any_sizes, index_sizes, usual_sizes
 
+LOG_SIZE = "mappedFileSizeCommitLog"
+INDEX_SIZES = ("maxHashSlotNum", "maxIndexNum")
 LOG_FILE_SIZE_MIN = 1024
 """The least that mappedFileSizeCommitLog may say."""
 
 
-def detect_settings(root: str) -> dict[str, object]:
-    """The file sizes a store was written with, as settings: read from the lengths of its files.
+def fit_to_files(config: MessageStoreConfig, given: Collection[str]) -> MessageStoreConfig:
+    """A writer's configuration with the file sizes of the store that is there, but for the keys that were `given`.
+
+    The only file of a log that was not closed does not count: it may have been cut short, and opening it says so; of
+    a closed one recovery misses what it was cut by. Raises ConfigError that names every given size that the files
+    contradict, and what detect_settings() raises.
+    """
+    found = detect_settings(config.store_path_root_dir, config.commit_log_dir)
+    found.pop("enableConsumeQueueExt", None)  # no size
+    alike = sum(size == found.get(LOG_SIZE) for size in _file_sizes(config.commit_log_dir, 0))
+    if alike < 2 and os.path.exists(config.abort_path):
+        found.pop(LOG_SIZE, None)
+    there = config.replaced(found)
+    if there.index_file_size == config.index_file_size:  # many pairs make one length
+        found = {key: size for key, size in found.items() if key not in INDEX_SIZES}
+    set_to, made_with = config.to_mapping(), there.to_mapping()
+    wrong = [key for key in found if key in given and set_to[key] != made_with[key]]
+    if wrong:
+        raise ConfigError(
+            f"the files in {config.store_path_root_dir} were made with other sizes than set: "
+            + ", ".join(f"{key}={made_with[key]} and not {set_to[key]}" for key in wrong)
+            + "; leave these settings out, and the sizes are taken from the files"
+        )
+    return config.replaced({key: size for key, size in found.items() if key not in given})
+
+
+def detect_settings(root: str, log: str = "commitlog") -> dict[str, object]:
+    """The file sizes a store was written with, as settings: read from the lengths of its files. `log`: where its log
+    is if it is elsewhere.
 
     StoreCorruptError when most files of the log are shorter than any may be.
     """
     found: dict[str, object] = {}
     for key, directory, depth, unit_size in (
-        ("mappedFileSizeCommitLog", "commitlog", 0, 1),
+        (LOG_SIZE, log, 0, 1),
         ("mappedFileSizeConsumeQueue", "consumequeue", 2, CQ_STORE_UNIT_SIZE),
         ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2, 1),
         ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2, BCQ_STORE_UNIT_SIZE),
@@ -46,7 +76,7 @@ def detect_settings(root: str) -> dict[str, object]:
         found["enableConsumeQueueExt"] = True
     sizes_of_index = _index_sizes(os.path.join(root, "index"))
     if sizes_of_index is not None:
-        found["maxHashSlotNum"], found["maxIndexNum"] = sizes_of_index
+        found |= zip(INDEX_SIZES, sizes_of_index, strict=True)
     return found
 
 

@@ -26,30 +26,34 @@ from typing import TypeVar
 import numpy as np
 
 from mqlake.base.clock import now_ms
+from mqlake.base.disk import DiskSpace
 from mqlake.base.durable import make_dirs
 from mqlake.base.progress import Progress
 from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import ConfigError
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
+from mqlake.store.archive.manifest import Manifest
+from mqlake.store.archive.service import Archive
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.clean import CleanCommitLogService, CleanConsumeQueueService, CleanService
-from mqlake.store.config import BrokerRole, FlushDiskType, MessageStoreConfig
+from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.allocate_mapped_file_service import AllocateMappedFileService
 from mqlake.store.files.mapped_file_plugin import mapped_file_class, try_mapped_file
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.prefault import PrefaultService
-from mqlake.store.files.store_directory import check_is_store, refuse_rocksdb
+from mqlake.store.files.store_directory import check_is_store, refuse_light_queues, refuse_rocksdb
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 from mqlake.store.ha.replica_log import MappedReplicaLog
 from mqlake.store.ha.replicas import Replicas
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.commit_log import AppendedMany, CommitLog, QueueId, WriteMany
+from mqlake.store.log.appender import Appended, QueueId, Write
+from mqlake.store.log.commit_log import CommitLog
 from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
-from mqlake.store.log.log_end import LastExit
+from mqlake.store.lost_end import last_exit_of
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import write_ends
 from mqlake.store.recovery import Recovery, RecoveryReport
@@ -61,7 +65,7 @@ from mqlake.store.results import (
     PutMessageResult,
     PutMessageStatus,
 )
-from mqlake.store.running_flags import RunningFlags
+from mqlake.store.running_flags import DISK_FULL, RunningFlags
 from mqlake.store.scrub import ScrubService
 from mqlake.store.stats import StoreStatsService
 from mqlake.store.store_view import StoreView
@@ -71,6 +75,7 @@ logger = logging.getLogger(__name__)
 
 SLOW_PUT_MS = 500
 SLOW_PUT = "put took %d ms: topic %s, body %d bytes"
+SLOW_IN_LOCK = "[NOTIFYME] put held the log's lock for %d ms: topic %s, body %d bytes"
 _SLAVE = BrokerRole.SLAVE  # read at every put, see PUT_OK
 Inner = TypeVar("Inner", bound=MessageExtBrokerInner)
 # a clock set back makes the time under the lock look huge: not a busy page cache
@@ -125,6 +130,7 @@ class DefaultMessageStore(StoreView):
         self._sync_flush = config.is_sync_flush
         self._waits = self._sync_flush or config.waits_for_replicas
         self._next_warning = 0.0
+        self._longest_put_ms = 0
         self.message_arriving_listeners: list[MessageArrivingListener] = [self._count_arrival]
         """Called with what has become visible, on the dispatch thread. Add to it before start()."""
         self._reput_service = self._make_reput_service()
@@ -143,6 +149,7 @@ class DefaultMessageStore(StoreView):
             clock=clock_ms,
             needed_from=lambda: None if self.replicas is None else self.replicas.needed_from(),
             may_force=lambda end: self.may_force_delete(end),
+            is_archived=lambda end: self.archive is None or self.archive.has(end),
         )
         self._clean_service = self._make_clean_service()
         self.scrub_service = ScrubService(
@@ -154,6 +161,24 @@ class DefaultMessageStore(StoreView):
             self._has_better_to_do,
         )
         self._housekeeping = _Housekeeping(self)
+        self.archive = self._make_archive()
+
+    def _make_archive(self) -> Archive | None:
+        """The archive, if there is to be one, which the views of this store read from then."""
+        if not self.config.archive:
+            return None
+        archive = Archive(self.config, self.commit_log_files, self._archivable, self._on_archived)
+        self.archived = archive.reader
+        self.consume_queues.readable_from = archive.readable_from
+        return archive
+
+    def _archivable(self) -> int:
+        """What is before is on the disk and dispatched."""
+        return min(self.commit_log_files.flushed_where, self._reput_service.reput_from_offset)
+
+    def _on_archived(self, before: Manifest, after: Manifest) -> None:
+        if after.objects and (not before.objects or after.begin < before.begin):
+            self.consume_queues.reach_back(self.commit_log_files.min_offset)
 
     def _make_log_files(self, config: MessageStoreConfig) -> MappedFileQueue:
         """The commit log's files, those who make them ahead of need, and their write buffers, if any."""
@@ -205,9 +230,11 @@ class DefaultMessageStore(StoreView):
         return wake_both
 
     def _make_clean_service(self) -> CleanService:
-        cleaned = [self.consume_queues.delete_expired_file]
-        if self.index is not None:
-            cleaned.append(self.index.delete_expired)
+        cleaned: list[Callable[[int], int]] = [self.consume_queues.delete_expired_file]
+        index = self.index
+        if index is not None:
+            delete = index.delete_expired
+            cleaned.append(lambda log_begin: delete(self.consume_queues.readable_from(log_begin)))
         return CleanService(
             self.config,
             self._clean_commit_log_service,
@@ -216,8 +243,9 @@ class DefaultMessageStore(StoreView):
 
     # ------------------------------------------------------------------ life
 
-    def load(self, progress: Progress | None = None) -> RecoveryReport:
-        """Takes the lock, maps the files, recovers.
+    def load(self, progress: Progress | None = None, *, accept_loss: bool = False) -> RecoveryReport:
+        """Takes the lock, maps the files, recovers. `accept_loss`: also when messages are gone from the end of the log
+        that no crash can have taken; queue offsets go on above them.
 
         Raises NotAStoreError, ForeignFormatError, StoreLockedError, WrongFileSizeError, StoreCorruptError,
         ConfigError (of mappedFilePlugIn), OSError; the lock is free again then. If the store was refused, and did not
@@ -227,12 +255,13 @@ class DefaultMessageStore(StoreView):
         config = self.config
         check_is_store(config.store_path_root_dir, must_exist=False)
         refuse_rocksdb(config.store_path_root_dir)
+        refuse_light_queues(config.store_path_root_dir)
         make_dirs(config.store_path_root_dir)
         self._lock_file.acquire()
         try:
             make_dirs(config.commit_log_dir)
             try_mapped_file(self._mapped_file_type, config.store_path_root_dir)
-            last_exit = self._last_exit()
+            last_exit = last_exit_of(self._abort_file, self._lock_file)
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
             self.commit_log_files.load()
             self.consume_queues.pool.hold()  # recovery looks before it writes
@@ -246,6 +275,7 @@ class DefaultMessageStore(StoreView):
                 checkpoint,
                 self.commit_log.delay_levels,
                 last_exit,
+                accept_loss=accept_loss,
                 progress=progress,
             ).run()
         except BaseException:
@@ -253,16 +283,6 @@ class DefaultMessageStore(StoreView):
             raise
         self._state = "loaded"
         return report
-
-    def _last_exit(self) -> LastExit:
-        if not self._abort_file.exists():
-            return LastExit(clean=True)
-        writer = self._abort_file.last_writer()
-        return LastExit(
-            clean=False,
-            machine_stayed_up=writer.machine_stayed_up(self._lock_file),
-            queued_only_flushed=writer.flush_disk_type == FlushDiskType.SYNC_FLUSH.value,
-        )
 
     def start(self) -> None:
         """Runs the services. From here on a process that dies leaves the abort file behind. OSError, ConfigError."""
@@ -289,6 +309,8 @@ class DefaultMessageStore(StoreView):
         self._clean_service.start()
         self.scrub_service.start()
         self._housekeeping.start()
+        if self.archive is not None:
+            self.archive.start()
         self._state = "running"
         self._open_single_put()
 
@@ -311,10 +333,12 @@ class DefaultMessageStore(StoreView):
         self,
         progress: Progress | None = None,
         on_recovered: Callable[[RecoveryReport], None] | None = None,
+        *,
+        accept_loss: bool = False,
     ) -> None:
         """load(), `on_recovered` and start(). Raises what they raise; the store is shut down then."""
         try:
-            report = self.load(progress)
+            report = self.load(progress, accept_loss=accept_loss)
             if on_recovered is not None:
                 on_recovered(report)
             self.start()
@@ -327,12 +351,16 @@ class DefaultMessageStore(StoreView):
         if self._state == "running":
             self._state = "stopping"
             self._single.close()
+            if self.archive is not None:
+                self.archive.shutdown()
             self._housekeeping.shutdown()
             self.scrub_service.shutdown()
             self._clean_service.shutdown()
             flushed = self._flush_rest()
             dispatched = self._reput_service.shutdown(timeout_s=60.0)
             derived = self._flush_derived()
+            # what was not replicated is not dispatched either, and recovery looks at it again
+            dispatched = dispatched and self._reput_service.reput_from_offset >= self.max_phy_offset
             if flushed and dispatched and derived and not self.running_flags.is_fenced:
                 self._abort_file.delete()
             else:
@@ -384,6 +412,8 @@ class DefaultMessageStore(StoreView):
     def _release(self) -> None:
         self._state = "closed"
         self._closed = True
+        if self.archive is not None:
+            self.archive.reader.close()
         self._prefault_service.shutdown()
         self._allocate_service.shutdown()
         self.commit_log.close()
@@ -430,6 +460,10 @@ class DefaultMessageStore(StoreView):
         """Stores one message; under SYNC_FLUSH waits for the disk (unless the message says WAIT=false).
 
         Never raises for what a message or the disk does: the result's status says it, its `reason` in words.
+
+        A property that names light queues (INNER_MULTI_DISPATCH) is a property like others here, as it is in RocketMQ's
+        store without enableLmq: the message is in the queue that it was put into. Brokers refuse it, as their senders
+        count on those queues.
         """
         result = self._single.put(msg)
         if result is None:
@@ -463,8 +497,8 @@ class DefaultMessageStore(StoreView):
         return not self._sync_flush and (self.replicas is None or not self.config.waits_for_replicas)
 
     def async_put_many(
-        self, queues: Sequence[QueueId], write: WriteMany, on_wanted: Callable[[], None] | None = None
-    ) -> tuple[AppendedMany, PutMessageFuture | None] | None:
+        self, queues: Sequence[QueueId], write: Write, on_wanted: Callable[[], None] | None = None
+    ) -> tuple[Appended, PutMessageFuture | None] | None:
         """Stores simple messages of `queues` that `write` makes records of (see CommitLog.put_many); where they are,
         and what to wait for until they are as safe as the configuration asks, if anything. None: they were not stored,
         and have to be put singly, which also says why they cannot be."""
@@ -474,14 +508,18 @@ class DefaultMessageStore(StoreView):
         try:
             appended = self.commit_log.put_many(queues, write, on_wanted)
         except BaseException:
-            if self.commit_log.why_no_puts:
-                self.fence(self.commit_log.why_no_puts)
+            if self.commit_log.appender.why_no_puts:
+                self.fence(self.commit_log.appender.why_no_puts)
             raise
         if appended is None:
             return None
         written, put = appended.written, self.store_stats_service.put
         elapsed_ns = time.monotonic_ns() - begin if written.longest_ns is None else written.longest_ns
         elapsed = elapsed_ns // 1_000_000
+        if elapsed > SLOW_PUT_MS:
+            logger.warning(SLOW_IN_LOCK, elapsed, queues[0][0], written.size)
+        if elapsed > self._longest_put_ms:
+            self._longest_put_ms = elapsed
         for (topic, _), count, size, puts in zip(
             queues, written.queue_counts, written.queue_bytes, written.queue_puts, strict=True
         ):
@@ -516,7 +554,7 @@ class DefaultMessageStore(StoreView):
         if (
             self._state != "running"
             or self.running_flags.flag_bits
-            or self.commit_log.begin_time_in_lock
+            or self.commit_log.appender.begin_time_in_lock
             or self.config.broker_role is _SLAVE
             or self.replicas is not None
         ) and (refused := self._check_status()) is not None:
@@ -529,14 +567,17 @@ class DefaultMessageStore(StoreView):
             self.fence(f"writing the commit log failed: {error}")
             result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, None, str(error))
         elapsed = (time.monotonic_ns() - begin) // 1_000_000
-        if elapsed > SLOW_PUT_MS:
-            logger.warning(SLOW_PUT, elapsed, msg.topic, len(msg.body))
         appended = result.append_fields
+        if appended is not None and appended[8] > SLOW_PUT_MS:
+            logger.warning(SLOW_IN_LOCK, appended[8], msg.topic, len(msg.body))
+        elif elapsed > SLOW_PUT_MS:
+            logger.warning(SLOW_PUT, elapsed, msg.topic, len(msg.body))
         if result.status is not PUT_OK or appended is None:
             self.store_stats_service.put_failed()
             return result
-        _, _, wrote_bytes, _, _, _, _, msg_num = appended
-        self.store_stats_service.put(msg.topic, msg_num, wrote_bytes, elapsed)
+        if elapsed > self._longest_put_ms:
+            self._longest_put_ms = elapsed
+        self.store_stats_service.put(msg.topic, appended[7], appended[2], elapsed)
         if self.replicas is not None:
             self.replicas.notify()
         if not self._sync_flush:
@@ -544,10 +585,25 @@ class DefaultMessageStore(StoreView):
         return result
 
     def _warn_of_slow_puts(self) -> None:
-        """Of those that _put() did not see, the slowest since the last call."""
+        """Of those that _put() did not see, the slowest since the last call: those hold the lock from their start."""
         elapsed, topic, size = self._single.take_slowest()
+        if elapsed < PAGE_CACHE_BUSY_MAX_MS:
+            self._longest_put_ms = max(self._longest_put_ms, elapsed)
         if elapsed > SLOW_PUT_MS:
-            logger.warning(SLOW_PUT, elapsed, topic, size)
+            logger.warning(SLOW_IN_LOCK, elapsed, topic, size)
+
+    @property
+    def longest_put_ms(self) -> int:
+        """How long the longest put has taken since forget_longest_put(): whoever waited for the same thread has waited
+        as long, and could not see it as is_os_page_cache_busy."""
+        lately = self._single.slowest_lately_ms
+        return max(self._longest_put_ms, lately if lately < PAGE_CACHE_BUSY_MAX_MS else 0)
+
+    def forget_longest_put(self) -> None:
+        """longest_put_ms is of later puts from now on."""
+        if self._single.slowest_lately_ms:
+            self._warn_of_slow_puts()
+        self._longest_put_ms = 0
 
     def _check_status(self) -> PutMessageResult | None:
         if self._state != "running":
@@ -556,9 +612,11 @@ class DefaultMessageStore(StoreView):
             return self._refuse("the store is a slave: its messages come from the master")
         if self.running_flags.flag_bits:
             return self._refuse("; ".join(self.running_flags.reasons()))
+        if self.replicas is not None and (reason := self.replicas.why_not()):
+            return self._refuse(reason)
         if self.replicas is not None and (reason := self.replicas.refusal()):
             return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, None, reason)
-        begin = self.commit_log.begin_time_in_lock
+        begin = self.commit_log.appender.begin_time_in_lock
         if begin:
             busy = self.clock_ms() - begin
             if self.config.os_page_cache_busy_time_out_mills < busy < PAGE_CACHE_BUSY_MAX_MS:
@@ -576,7 +634,7 @@ class DefaultMessageStore(StoreView):
 
     @property
     def is_os_page_cache_busy(self) -> bool:
-        begin = self.commit_log.begin_time_in_lock
+        begin = self.commit_log.appender.begin_time_in_lock
         limit = self.config.os_page_cache_busy_time_out_mills
         return bool(begin) and limit < self.clock_ms() - begin < PAGE_CACHE_BUSY_MAX_MS
 
@@ -604,10 +662,18 @@ class DefaultMessageStore(StoreView):
 
     @property
     def confirm_offset(self) -> int:
-        """Where dispatch may go: under SYNC_FLUSH (unless readUnCommitted) only what the disk has."""
+        """Where dispatch may go: under SYNC_FLUSH (unless readUnCommitted) only what the disk has, in a group with
+        failover only what every replica of the in-sync set has."""
         if self._sync_flush and not self.config.read_un_committed:
-            return self.commit_log_files.flushed_where
-        return self.commit_log_files.max_offset
+            end = self.commit_log_files.flushed_where
+        else:
+            end = self.commit_log_files.max_offset
+        confirmed = None if self.replicas is None else self.replicas.confirmed_end()
+        return end if confirmed is None else min(end, confirmed)
+
+    def more_confirmed(self) -> None:
+        """The replicas have more than before."""
+        self._reput_service.notify()
 
     @property
     def flushed_where(self) -> int:
@@ -660,19 +726,37 @@ class DefaultMessageStore(StoreView):
             on_appended=self._on_replicated,
         )
 
-    def become_master(self, role: BrokerRole, timeout_s: float) -> str:
+    def become_master(self, role: BrokerRole, timeout_s: float, *, with_full_disk: bool = False) -> str:
         """Takes messages from now on, when all bytes that the slave received are dispatched; else why not. The slave
-        receives nothing more when this is called."""
-        if self.running_flags.flag_bits:
+        receives nothing more when this is called. `with_full_disk`: also if it takes none until there is room."""
+        if self.running_flags.flag_bits & ~(DISK_FULL if with_full_disk else 0):
             return "; ".join(self.running_flags.reasons())
         if not self.wait_until_dispatched(timeout_s):
             return f"{self.dispatch_behind_bytes} bytes of the log are not dispatched"
         self.consume_queues.recover_queue_offsets(self.commit_log_files.min_offset)
+        # the first put, on another thread, waits as all that follow
+        self._waits = True
+        if role is BrokerRole.SYNC_MASTER and self.replicas is not None:
+            self._group_commit_service.on_disk = self.replicas.wait_for_replicas
         self.config.become(role)
         self._waits = self._sync_flush or self.config.waits_for_replicas
-        if self.config.waits_for_replicas and self.replicas is not None:
-            self._group_commit_service.on_disk = self.replicas.wait_for_replicas
         return ""
+
+    def why_no_puts(self) -> str:
+        """Why a master could take no message with this store, as its disk is now; empty if it could. Any thread."""
+        self._clean_commit_log_service.check_disk()
+        if self.running_flags.flag_bits:
+            return "; ".join(self.running_flags.reasons())
+        error = self.commit_log_files.create_error
+        if error is None or self._has_room_for_a_file():
+            return ""
+        return f"cannot create the next commit log file: {error}"
+
+    def _has_room_for_a_file(self) -> bool:
+        try:
+            return DiskSpace.of(self.config.commit_log_dir).free > self.config.mapped_file_size_commit_log
+        except OSError:
+            return True
 
     def _why_no_bytes(self) -> str:
         if self._state != "running":
@@ -738,6 +822,8 @@ class DefaultMessageStore(StoreView):
             max(0, self.commit_log_files.max_wrote_position - self.commit_log_files.flushed_where)
         )
         info |= self.scrub_service.runtime_info()
+        if self.archive is not None:
+            info |= self.archive.runtime_info()
         info["damagedPlaces"] = str(self.damage.count)
         pool = self.transient_store_pool
         info["remainTransientStoreBufferNumbs"] = str(pool.available_buffer_nums if pool else 0)
@@ -793,8 +879,9 @@ def open_store(
     *,
     progress: Progress | None = None,
     on_recovered: Callable[[RecoveryReport], None] | None = None,
+    accept_loss: bool = False,
 ) -> DefaultMessageStore:
-    """Opens (or makes) the store in directory `path` and starts it; use it in a `with`.
+    """Opens (or makes) the store in directory `path` and starts it; use it in a `with`. `accept_loss` as load().
 
     `settings` are RocketMQ's keys, e.g. {"flushDiskType": "SYNC_FLUSH"}; file sizes that they do not name are those
     of the files that are there. Raises what load() raises, and ConfigError / UnknownKeyError.
@@ -805,5 +892,5 @@ def open_store(
         store_path_root_dir=root,
     )
     store = DefaultMessageStore(config)
-    store.load_and_start(progress, on_recovered)
+    store.load_and_start(progress, on_recovered, accept_loss=accept_loss)
     return store

@@ -28,28 +28,36 @@ import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record
 from mqlake.formats.names import offset_to_file_name
+from mqlake.formats.record import RecordPlace, why_not_at
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import CommitLogDispatcher, columns_of
-from mqlake.store.dropped import keep, whole_records
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.index.index_service import IndexService
+from mqlake.store.kept_copies import keep, whole_records
 from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
 from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader
 from mqlake.store.log.misnamed import own_offset, record_of_another_file
+from mqlake.store.lost_end import HINT as HINT_LOST
+from mqlake.store.lost_end import LostEnd, newest_in
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, PreparedUnits
+from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, topics_of_config, write_ends
+
+if TYPE_CHECKING:
+    from mqlake.store.check.cross_check import Misplaced
 
 logger = logging.getLogger(__name__)
 
@@ -190,8 +198,10 @@ class Recovery:
         delay_levels: dict[int, int],
         last_exit: LastExit,
         *,
+        accept_loss: bool = False,
         progress: Progress | None = None,
     ) -> None:
+        """`accept_loss`: messages may be gone from the log's end that no crash can have taken."""
         self._config = config
         self._files = files
         self._reader = LogReader(files, check_crc=False)
@@ -203,6 +213,9 @@ class Recovery:
         self._checkpoint = checkpoint
         self._delay_levels = delay_levels
         self._progress = progress
+        self._accepts_loss = accept_loss
+        self._lost: list[QueueEnd] | None = None
+        self._newest = 0
         self._flushed_queues = 0
         self._kept: list[list[Any]] = []
         self._kept_bytes = self._kept_to = 0
@@ -229,16 +242,22 @@ class Recovery:
         report.queues_reached = max(0, dispatched_to)
         self._not_deleted = NotDeleted(self._config, self._consume_queues)
         seen = self._look(dispatched_to) if self._files.mapped_files else None
+        if seen is None:
+            self._refuse_lost_log(dispatched_to)
         self._begin_to_write()
         if seen is not None:
             self._write(seen)
         else:
             self._consume_queues.destroy()
+            if self._index is not None:
+                self._index.destroy(self._checkpoint)
             self._files.set_end(0)
         if not report.clean_exit:
             # units that were made again are older than what the checkpoint says was flushed
             self._consume_queues.flush()
             self._trust_checkpoint()
+        if self._lost is not None:
+            self._lower_checkpoint()
         self._consume_queues.recover_queue_offsets(self._files.min_offset)
         report.end_offset = self._files.max_offset
         report.seconds = time.monotonic() - began
@@ -257,15 +276,21 @@ class Recovery:
         self._places = _Places(self._consume_queues, dispatched_to)
         self._check_format()
         end, last_timestamp, torn_size = self._scan(start)
-        reached = ends.reached_at(end, self._consume_queues) if self._report.clean_exit else dispatched_to
-        found = self._look_after(end, last_timestamp, torn_size, reached)
+        if self._report.clean_exit:
+            self._refuse_lost_end(end, ends)  # before what lies there is judged
+        found = self._look_after(end, last_timestamp, torn_size)
         only_zeros_follow = found is None
         found = found or LogEnd(end, last_timestamp)
         if not only_zeros_follow:
             self._refuse_records_of_other_files(found.end)
+        if not self._report.clean_exit:
+            self._newest = max(self._newest, found.last_timestamp)
+            self._refuse_lost_end(found.end, ends)
         return _Seen(start.file_from_offset, end, found, only_zeros_follow, ends, dispatched_to)
 
     def _begin_to_write(self) -> None:
+        if self._lost:
+            self._consume_queues.accept_loss(self._lost)  # before the queues lose what they know
         if self._index is not None:
             self._index.load(self._report.clean_exit, self._checkpoint)
         self._checkpoint.make()
@@ -275,6 +300,7 @@ class Recovery:
 
     def _write(self, seen: _Seen) -> None:
         """Brings everything derived up to the log's end, and the log itself to its end."""
+        seen.ends.warn()
         clean_exit = self._report.clean_exit
         if not clean_exit:
             # the page cache outlived the process but not yet a power cut; queues must not know what may still go
@@ -450,6 +476,7 @@ class Recovery:
             report.records_scanned += chunk.count
             if chunk.count:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
+                self._newest = max(self._newest, int(chunk.scan.store_timestamp.max()))
                 self._refuse_misplaced(chunk, prepared)
                 self._keep(chunk, prepared)
             end = chunk.end
@@ -469,7 +496,7 @@ class Recovery:
         units = self._consume_queues.prepare(chunk.scan, columns) if prepared is None else prepared[0]
         if not self._places.are_doubtful(units):
             return
-        from mqlake.store.check.witnesses import Witnesses
+        from mqlake.store.check.cross_check import Witnesses
 
         scan = chunk.scan
         for found in Witnesses(self._consume_queues).all_misplaced(chunk.array, scan, columns):
@@ -482,10 +509,30 @@ class Recovery:
                 + ", ".join(found.witnesses),
                 hint=HINT_WRONG_FIELD,
             )
-            if self._exit.keeps_queues_behind or not self._is_queue(topic, queue_id):
+            if (
+                self._exit.keeps_queues_behind
+                or not self._is_queue(topic, queue_id)
+                or self._is_followed(found)
+            ):
                 raise error
             # a power cut may have brought back a unit of messages that were lost before
             logger.warning("recovery: %s", error)
+
+    def _is_followed(self, found: Misplaced) -> bool:
+        """True if the message after it in the queue that it belongs to is in the log: so it was not lost itself."""
+        topic = found.topic.decode("utf-8", "replace")
+        queue = self._consume_queues.get(topic, found.queue_id)
+        unit = None if queue is None else queue.get(found.queue_offset)
+        if queue is None or unit is None:
+            return False
+        after = queue.get(found.queue_offset + unit.batch_num)
+        record = None if after is None else self._files.select(after.physical_offset, after.size)
+        if after is None or record is None:
+            return False
+        place = RecordPlace(
+            after.size, after.physical_offset, found.queue_id, after.queue_offset, found.topic
+        )
+        return not why_not_at(record, 0, after.size, place)
 
     def _is_queue(self, topic: str, queue_id: int) -> bool:
         """True if the queue is there, and the table of topics has it, unless that is missing."""
@@ -561,23 +608,52 @@ class Recovery:
 
     # ------------------------------------------------------------------ the end
 
-    def _look_after(self, end: int, last_timestamp: int, torn_size: int, dispatched_to: int) -> LogEnd | None:
+    def _refuse_lost_log(self, reached: int) -> None:
+        """Raises StoreCorruptError if there is no log, and there was one. Without queues it was begun anew."""
+        if reached <= 0:
+            return
+        lost = LostEnd(0, 0, reached, self._checkpoint.physic_msg_timestamp)
+        if lost.is_proven(self._exit, now_ms()):
+            if not self._accepts_loss:
+                raise StoreCorruptError(self._config.commit_log_dir, 0, f"no log; {lost}", hint=HINT_LOST)
+            ends = [QueueEnd(q.topic, q.queue_id, q.max_offset_in_queue) for q in self._consume_queues]
+            self._accept(lost, ends)
+
+    def _refuse_lost_end(self, end: int, ends: DoubtfulEnds) -> None:
+        """Raises StoreCorruptError if messages are gone from the end of the log that no crash can have taken, unless
+        whoever opens the store accepts that."""
+        flushed_until = self._checkpoint.physic_msg_timestamp
+        if flushed_until > self._newest:  # a clock may have been set back in an earlier file
+            self._newest = max(self._newest, newest_in(self._reader, self._files.min_offset))
+        reached = ends.reached_at(end, self._consume_queues)
+        lost = LostEnd(end, self._newest, reached, flushed_until)
+        if not lost.is_proven(self._exit, now_ms()):
+            return
+        if not self._accepts_loss:
+            mapped_file = self._files.find_mapped_file_by_offset(end) or self._files.mapped_files[-1]
+            damage = self._report.torn_reason or ZEROS
+            position = end - mapped_file.file_from_offset
+            raise StoreCorruptError(mapped_file.path, position, f"{damage}; {lost}", hint=HINT_LOST)
+        self._accept(lost, ends.lost(end))
+
+    def _accept(self, lost: LostEnd, ends: list[QueueEnd]) -> None:
+        self._lost = ends
+        logger.warning("recovery: %s; this was accepted", lost)
+
+    def _lower_checkpoint(self) -> None:
+        """What was flushed until when is no longer true of the log. OSError."""
+        self._consume_queues.flush()
+        checkpoint = self._checkpoint
+        for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
+            setattr(checkpoint, name, min(getattr(checkpoint, name), self._newest))
+        checkpoint.flush()
+
+    def _look_after(self, end: int, last_timestamp: int, torn_size: int) -> LogEnd | None:
         """Judges what follows the valid records (None: zeros). StoreCorruptError for damage: cutting there would lose
         messages."""
-        report = self._report
-        if report.clean_exit and dispatched_to > end:
-            mapped_file = self._files.find_mapped_file_by_offset(end, first_if_not_found=True)
-            assert mapped_file is not None
-            damage = report.torn_reason or ZEROS
-            raise StoreCorruptError(
-                mapped_file.path,
-                end - mapped_file.file_from_offset,
-                f"{damage}; the consume queues reach to offset {dispatched_to}",
-                hint=HINT,
-            )
         if not self._reader.leftovers(end):
             return None
-        reason = report.torn_reason or ZEROS
+        reason = self._report.torn_reason or ZEROS
         return self._finder.find(end, last_timestamp, reason, torn_size)
 
     def _salvage(self, start: int, found: LogEnd) -> None:
@@ -652,13 +728,13 @@ class Recovery:
             pass
 
     def _keep_records(self, mapped_file: MappedFile, position: int, last: int) -> None:
-        """Copies what is cut off when whole records are in it, whatever they are worth."""
+        """Copies what is cut off when whole records are in it, whatever they are worth, or flushed messages were."""
         start = mapped_file.file_from_offset + position
         # a record may end with zeros
         ends = [scan.end for scan in whole_records(mapped_file.view[position : last + ZEROS_MAX], start)]
-        if not ends:
+        if not ends and self._lost is None:
             return
-        data = mapped_file.view[position : max(last, position + ends[-1])]
+        data = mapped_file.view[position : max([last, *(position + end for end in ends[-1:])])]
         path, records = keep(
             self._config.store_path_root_dir, data, start, f"cut off: {self._report.torn_reason}"
         )

@@ -38,6 +38,19 @@ class PutMessageStatus(enum.Enum):
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
 
 
+STORED = frozenset(
+    {
+        PutMessageStatus.PUT_OK,
+        PutMessageStatus.FLUSH_DISK_TIMEOUT,
+        PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+        PutMessageStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""The record is in the log, if not as safe as the configuration asks: taking it for lost would double messages."""
+NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
+"""Trying again changes nothing: it is the message that is refused."""
+
+
 class AppendMessageStatus(enum.Enum):
     PUT_OK = "PUT_OK"
     END_OF_FILE = "END_OF_FILE"
@@ -75,7 +88,8 @@ class AppendMessageResult(NamedTuple):
     """Where a record (or the records of a batch) went.
 
     wrote_offset: physical offset of the first byte; wrote_bytes: bytes of all records; logics_offset: queue
-    offset of the first message; record_offsets: physical offsets of a batch's records; msg_num: messages written.
+    offset of the first message; record_offsets: physical offsets of a batch's records; msg_num: messages written;
+    pagecache_rt: ms for which it held the log's lock.
     """
 
     status: AppendMessageStatus
@@ -86,6 +100,7 @@ class AppendMessageResult(NamedTuple):
     logics_offset: int = 0
     record_offsets: Sequence[int] | npt.NDArray[np.int64] | None = None
     msg_num: int = 1
+    pagecache_rt: int = 0
 
     @property
     def is_ok(self) -> bool:
@@ -106,12 +121,20 @@ class AppendMessageResult(NamedTuple):
         return (
             f"AppendMessageResult({self.status.name}, wrote_offset={self.wrote_offset}, "
             f"wrote_bytes={self.wrote_bytes}, logics_offset={self.logics_offset}, "
-            f"store_timestamp={self.store_timestamp}, msg_num={self.msg_num})"
+            f"store_timestamp={self.store_timestamp}, msg_num={self.msg_num}, pagecache_rt={self.pagecache_rt})"
         )
 
 
 AppendFields = tuple[
-    AppendMessageStatus, int, int, Host | None, int, int, Sequence[int] | npt.NDArray[np.int64] | None, int
+    AppendMessageStatus,
+    int,
+    int,
+    Host | None,
+    int,
+    int,
+    Sequence[int] | npt.NDArray[np.int64] | None,
+    int,
+    int,
 ]
 """An AppendMessageResult, or a plain tuple of its fields; the offsets may be bytes, eight each."""
 

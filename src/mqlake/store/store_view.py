@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.errors import (
+    ArchiveUnavailableError,
     BadCrcError,
     FormatError,
     OffsetOutOfRangeError,
@@ -45,6 +46,7 @@ from mqlake.message import (
     MessageExt,
     decode_message_id,
 )
+from mqlake.store.archive.reader import ArchiveReader, CheckedRecords, NotCachedError, Window
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.damage import PULL, QUERY, DamageLog
 from mqlake.store.damaged_unit import find_message, unit_error
@@ -82,6 +84,9 @@ class StoreView:
         self.commit_log_files = commit_log_files
         self.consume_queues = consume_queues
         self.index = index
+        self.archived: ArchiveReader | None = None
+        """Where the log goes on before its beginning here. What has to be fetched from there is NotCachedError on an
+        event loop, and is waited for on other threads; then ArchiveUnavailableError may be raised by what reads."""
         self.damage = DamageLog()
         """Damage that reads have found."""
         self._closed = False
@@ -123,16 +128,40 @@ class StoreView:
         queue = self.consume_queues.get(topic, queue_id)
         if queue is None:
             return 0
-        return queue.get_offset_in_queue_by_time(
-            timestamp, boundary, self.store_timestamp_at, commit_log_min=self.commit_log_files.min_offset
-        )
+        log_begin, archived = self.commit_log_files.min_offset, self.archived
+
+        def store_time_of(physical_offset: int, size: int) -> int:
+            if archived is not None and physical_offset < log_begin:
+                return archived.store_time(physical_offset, size, timestamp)
+            return self.store_timestamp_at(physical_offset, size)
+
+        begin = self.consume_queues.readable_from(log_begin)
+        return queue.get_offset_in_queue_by_time(timestamp, boundary, store_time_of, commit_log_min=begin)
 
     def store_timestamp_at(self, physical_offset: int, size: int) -> int:
-        """Store time (ms) of the record at an offset, -1 when it is not there."""
+        """Store time (ms) of the record at an offset, -1 when it is not there; of one in the archive, that would
+        have to be fetched, the time of a record near it."""
+        if self.archived is not None and physical_offset < self.commit_log_files.min_offset:
+            return self.archived.store_time_near(physical_offset, size)
         record = self.commit_log_files.select(physical_offset, size)
         if record is None or len(record) < RECORD_SIZE_MIN:
             return -1
         return store_timestamp(record)
+
+    def _select(self, physical_offset: int, size: int) -> memoryview | None:
+        """Bytes of the log, from here or from the archive. NotCachedError, ArchiveUnavailableError."""
+        found = self.commit_log_files.select(physical_offset, size)
+        if found is None and self.archived is not None and self._is_archived(physical_offset):
+            return self.archived.select(physical_offset, size)
+        return found
+
+    def _is_archived(self, physical_offset: int) -> bool:
+        """True if what is there has to be read from the archive."""
+        return (
+            self.archived is not None
+            and physical_offset < self.commit_log_files.min_offset
+            and self.archived.covers(physical_offset)
+        )
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:
         """Store time (ms) of the queue's first message, -1 when there is none."""
@@ -173,7 +202,8 @@ class StoreView:
         """Up to `max_count` messages from a queue offset on, within RocketMQ's limits for one pull. An inner
         batch counts as all its messages; the first one comes whatever its size.
 
-        `may_wait` False raises BlockingIOError when the messages have to be read from the disk: see read_ahead().
+        `may_wait` False raises BlockingIOError when the messages have to be read from the disk: see read_ahead(). Those
+        of the archive raise what reading `archived` does; after others there are fewer.
 
         `group` is for statistics only. Never raises for offsets: the status says what is wrong with one and
         `next_begin_offset` where to go on.
@@ -215,6 +245,9 @@ class StoreView:
         units = queue.get_range(offset, min(max_count, self.config.max_transfer_count_on_message_in_memory))
         left = self.config.max_transfer_bytes_on_message_in_memory
         for physical_offset, size in zip(units["offset"].tolist(), units["size"].tolist(), strict=True):
+            if self.archived is not None and self._is_archived(physical_offset):
+                self.archived.fetch(physical_offset, physical_offset + size)
+                return
             mapped_file = self.commit_log_files.find_mapped_file_by_offset(physical_offset)
             if mapped_file is None or left <= 0:
                 return
@@ -270,6 +303,7 @@ class StoreView:
         """Fills `result` unit by unit: from any file, for any filter, past damage and what is missing."""
         begins, ends = _queue_offsets(queue, units, offset)
         log_start, log_end = self.commit_log_files.min_offset, self.commit_log_files.max_offset
+        in_disk = False
         # the units of a light message queue point to records of other queues
         queue_id = None if queue.topic.startswith(LMQ_PREFIX) else queue.queue_id
         topic = queue.topic.encode()
@@ -279,7 +313,8 @@ class StoreView:
         following = offset
         columns = (units["offset"].tolist(), units["size"].tolist(), units["tags_code"].tolist())
         for physical_offset, size, code, begin, end in zip(*columns, begins, ends, strict=True):
-            in_disk = log_end - physical_offset > self._in_memory_bytes
+            is_archived = self.archived is not None and self._is_archived(physical_offset)
+            in_disk = log_end - physical_offset > self._in_memory_bytes and not is_archived
             count_max, bytes_max = limits[in_disk]
             if messages and (
                 messages + end - begin > max_count or messages >= count_max or total + size > bytes_max
@@ -290,7 +325,13 @@ class StoreView:
             asked = message_filter if code > MAX_ADDRESS else None
             if asked is not None and not asked.is_matched_by_consume_queue(code):
                 continue
-            record = self.commit_log_files.select(physical_offset, size)
+            try:
+                record = self._select(physical_offset, size)
+            except (NotCachedError, ArchiveUnavailableError):
+                if begin == offset:
+                    raise
+                following = begin
+                break
             # offsets ascend: what follows a message that is there was not removed
             if record is None and (
                 size == PRE_BLANK_SIZE
@@ -300,12 +341,12 @@ class StoreView:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 continue
             place = RecordPlace(size, physical_offset, queue_id, begin, topic)
-            if reason := why_not_at(record or b"", 0, size, place, check_crc=check_crc):
+            if reason := why_not_at(record or b"", 0, size, place, check_crc=check_crc or is_archived):
                 found = self._find_elsewhere(result, queue, place, record, reason, check_crc)
                 if found is None:
                     continue
                 physical_offset, size = found
-                record = self.commit_log_files.select(physical_offset, size)
+                record = self._select(physical_offset, size)
             assert record is not None
             if message_filter is not None and not message_filter.is_matched_by_commit_log(record):
                 continue
@@ -355,7 +396,12 @@ class StoreView:
         else:
             return None
         first = int.from_bytes(units[:8], "big")
-        mapped_file = self._file_in_memory(first, may_wait)
+        mapped_file: MappedFile | Window | None
+        if self.archived is not None and self._is_archived(first):
+            mapped_file = self.archived.window(first)
+            check_crc = True  # it has been at another place
+        else:
+            mapped_file = self._file_in_memory(first, may_wait)
         if mapped_file is None:
             return None
         view, array, base = mapped_file.view, mapped_file.readable_array, mapped_file.file_from_offset
@@ -391,9 +437,9 @@ class StoreView:
 
     def units_in_memory(
         self, topic: str, queue_id: int, offset: int, max_count: int
-    ) -> tuple[ConsumeQueue, bytes, MappedFile] | None:
-        """(the queue, units of up to `max_count` messages, the file of the first one) for compiled code that answers
-        pulls. None where get_message() has more to look at."""
+    ) -> tuple[ConsumeQueue, bytes, MappedFile | CheckedRecords] | None:
+        """(the queue, units of up to `max_count` messages, the file of the first one, or what has come of it from the
+        archive) for compiled code that answers pulls. None where get_message() has more to look at."""
         queue = self.consume_queues.get(topic, queue_id)
         if type(queue) is not ConsumeQueue or self.config.pull_check_crc or topic.startswith(LMQ_PREFIX):
             return None
@@ -402,12 +448,13 @@ class StoreView:
         if not queue.min_offset_in_queue <= offset < queue.max_offset_in_queue:
             return None
         units = queue.get_range_bytes(offset, max_count)
-        mapped_file = self._file_in_memory(int.from_bytes(units[:8], "big"), may_wait=False)
-        return None if mapped_file is None else (queue, units, mapped_file)
-
-    def is_taken_for_in_memory(self, physical_offset: int) -> bool:
-        """True if what is there was written lately enough."""
-        return physical_offset >= self.in_memory_from
+        first = int.from_bytes(units[:8], "big")
+        found: MappedFile | CheckedRecords | None
+        if self.archived is not None and self._is_archived(first):
+            found = self.archived.checked(first)
+        else:
+            found = self._file_in_memory(first, may_wait=False)
+        return None if found is None else (queue, units, found)
 
     @property
     def in_memory_from(self) -> int:
@@ -462,6 +509,8 @@ class StoreView:
         """(Physical offset, size) of a whole message whose unit is damaged, which is reported."""
         if not isinstance(queue, ConsumeQueue) or place.queue_id is None:
             return None
+        if self._is_archived(place.physical_offset):
+            return None
         found = find_message(self.commit_log_files, queue, place.queue_offset)
         record = None if found is None else self.commit_log_files.select(found.physical_offset, found.size)
         if found is None or record is None or why_not_at(record, 0, found.size, found, check_crc=check_crc):
@@ -482,6 +531,10 @@ class StoreView:
         self.damage.report(PULL, error, queue.topic, queue.queue_id, "consumers pass over it")
 
     def _damage_at(self, physical_offset: int, reason: str) -> StoreCorruptError:
+        if self.archived is not None and self._is_archived(physical_offset):
+            path, position = self.archived.describe(physical_offset)
+            hint = "`mqlake store archive verify` tells whether the object is damaged"
+            return StoreCorruptError(path, position, reason, hint=hint)
         mapped_file = self.commit_log_files.find_mapped_file_by_offset(
             physical_offset, first_if_not_found=True
         )
@@ -500,9 +553,8 @@ class StoreView:
         """The record's bytes at a physical offset (its size read from it when not given), or None."""
         self._check_open()
         if size <= 0:
-            head = self.commit_log_files.select(physical_offset, 4)
-            size = int.from_bytes(head, "big", signed=True) if head is not None else 0
-        return self.commit_log_files.select(physical_offset, size) if size > 0 else None
+            size = self._size_at(physical_offset)
+        return self._select(physical_offset, size) if size > 0 else None
 
     def look_message_by_offset(self, physical_offset: int) -> MessageExt:
         """The message at a physical offset, all of it checked.
@@ -532,7 +584,7 @@ class StoreView:
     def _check_prop_crc(self, record: memoryview, physical_offset: int) -> None:
         """Raises BadCrcError. Whether a property CRC is the store's own may show at the next record only."""
         size = len(record) + max(0, self._size_at(physical_offset + len(record)))
-        both = self.commit_log_files.select(physical_offset, size)
+        both = self._select(physical_offset, size)
         checked = check_record(
             record if both is None else both,
             0,
@@ -584,7 +636,7 @@ class StoreView:
             if len(found) >= wanted or len(candidates) < asked:
                 break
             asked *= 4  # hash collisions or doubles took places: look further back
-        buffers = [self.commit_log_files.select(offset, self._size_at(offset)) for offset in sorted(found)]
+        buffers = [self._select(offset, self._size_at(offset)) for offset in sorted(found)]
         return QueryMessageResult(
             [buffer for buffer in buffers if buffer is not None],
             self.index.last_update_timestamp,
@@ -592,14 +644,14 @@ class StoreView:
         )
 
     def _size_at(self, physical_offset: int) -> int:
-        head = self.commit_log_files.select(physical_offset, 4)
+        head = self._select(physical_offset, 4)
         return int.from_bytes(head, "big", signed=True) if head is not None else 0
 
     def _has_key(
         self, physical_offset: int, topic: str, key: str, begin: int, end: int, check_crc: bool
     ) -> bool:
         size = self._size_at(physical_offset)
-        record = self.commit_log_files.select(physical_offset, size) if size > 0 else None
+        record = self._select(physical_offset, size) if size > 0 else None
         if record is None:
             if self.commit_log_files.min_offset <= physical_offset < self.commit_log_files.max_offset:
                 self._not_what_the_index_says(physical_offset, topic, f"a size of {size} bytes")

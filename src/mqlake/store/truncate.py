@@ -15,13 +15,14 @@ from collections.abc import Mapping
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ConfigError
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, encode_blank
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dropped import keep
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, StoreLock
+from mqlake.store.kept_copies import keep
 from mqlake.store.log.log_reader import LogReader
 from mqlake.store.message_store import open_store
 
@@ -47,6 +48,7 @@ def truncate(
     *,
     dry_run: bool = False,
     progress: Progress | None = None,
+    why: str = "as asked for",
 ) -> Truncation:
     """Cuts the log of the store at `root` at physical offset `offset`, where a record begins; `dry_run`: only says
     what would go.
@@ -62,7 +64,7 @@ def truncate(
     lock = StoreLock(config.lock_path, abort_path=config.abort_path)
     lock.acquire()
     try:
-        done = _cut(config, offset, dry_run=dry_run)
+        done = _cut(config, offset, why, dry_run=dry_run)
     finally:
         lock.release()
     if done.size and not dry_run:
@@ -71,7 +73,7 @@ def truncate(
     return done
 
 
-def _cut(config: MessageStoreConfig, offset: int, *, dry_run: bool) -> Truncation:
+def _cut(config: MessageStoreConfig, offset: int, why: str, *, dry_run: bool) -> Truncation:
     files = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=dry_run)
     files.load()
     try:
@@ -87,7 +89,7 @@ def _cut(config: MessageStoreConfig, offset: int, *, dry_run: bool) -> Truncatio
             for mapped_file in files.files_from(offset)
         ]
         records = sum(_count(files, file.file_from_offset + start) for file, start, _ in parts)
-        copies = [] if dry_run else _keep(config.store_path_root_dir, parts, offset)
+        copies = [] if dry_run else _keep(config.store_path_root_dir, parts, offset, why)
         if not dry_run:
             _erase(config, files, parts)
         return Truncation(offset, log_end, records, copies)
@@ -97,6 +99,8 @@ def _cut(config: MessageStoreConfig, offset: int, *, dry_run: bool) -> Truncatio
 
 def _check_boundary(files: MappedFileQueue, offset: int) -> None:
     base = offset - offset % files.file_size
+    if _is_blank(files, offset, base + files.file_size - offset):
+        return
     for chunk in LogReader(files, check_crc=False).scan(base, min(base + files.file_size, files.max_offset)):
         if chunk.start <= offset < chunk.end:
             starts = chunk.scan.position + chunk.mapped_file.file_from_offset
@@ -109,12 +113,18 @@ def _check_boundary(files: MappedFileQueue, offset: int) -> None:
     raise ConfigError(f"no record begins at offset {offset}")
 
 
+def _is_blank(files: MappedFileQueue, offset: int, left: int) -> bool:
+    """True if the record there is the one that fills the rest of its file, of `left` bytes."""
+    head = files.select(offset, END_FILE_MIN_BLANK_LENGTH) if left >= END_FILE_MIN_BLANK_LENGTH else None
+    return head is not None and bytes(head) == encode_blank(left)
+
+
 def _count(files: MappedFileQueue, start: int) -> int:
     end = min(start - start % files.file_size + files.file_size, files.max_offset)
     return sum(chunk.count for chunk in LogReader(files, check_crc=False).scan(start, end))
 
 
-def _keep(root: str, parts: list[tuple[MappedFile, int, int]], offset: int) -> list[str]:
+def _keep(root: str, parts: list[tuple[MappedFile, int, int]], offset: int, why: str) -> list[str]:
     copies = []
     for mapped_file, start, end in parts:
         if end > start:
@@ -122,7 +132,7 @@ def _keep(root: str, parts: list[tuple[MappedFile, int, int]], offset: int) -> l
                 root,
                 mapped_file.view[start:end],
                 mapped_file.file_from_offset + start,
-                f"truncated at offset {offset}, as asked for",
+                f"truncated at offset {offset}, {why}",
             )
             copies.append(path)
     return copies

@@ -27,8 +27,14 @@ def test_settings_are_told_and_changed(tmp_path):
                 "autoCreateTopicEnable": "false",
                 "autoCreateSubscriptionGroup": "false",
                 "fileReservedTime": "5",
+                "transactionCheckInterval": "70",
+                "useServerSideResetOffset": "false",
             },
         )
+        assert controller.broker.config.transaction_check_interval == 70
+        assert not controller.broker.config.use_server_side_reset_offset
+        controller.broker.consumer_offset_manager.assign_reset_offset("T", "G", 0, 1)
+        assert not controller.broker.consumer_offset_manager.has_offset_reset("T", "G", 0)
         assert not controller.broker.config.auto_create_topic_enable
         assert not controller.broker.subscription_group_manager.auto_create
         assert controller.broker.store.config.file_reserved_time == 5

@@ -75,6 +75,7 @@ def test_a_topic_that_cannot_be_kept_is_no_success(tmp_path):
         ({"topic": "a/b"}, 29, "contains '/'"),
         ({"topic": "x" * 128}, 29, "128 characters"),
         ({"topic": "TBW102"}, 29, "is conflict with system topic"),
+        ({"topic": "%LMQ%a"}, 29, "no light queues"),
         ({"topic": "DefaultCluster"}, 29, "is conflict with system topic"),
         ({"read_queue_nums": -1}, 29, "readQueueNums is -1"),
         ({"write_queue_nums": QUEUES_MAX + 1}, 29, "writeQueueNums is 65537"),

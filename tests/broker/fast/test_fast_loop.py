@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mqlake import native
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_loop as fast_loop_module
 from mqlake.broker.fast.fast_loop import TAKEN_BEFORE_MOVING
-from mqlake.compiled.kernels import loop as kernels
-from mqlake.compiled.kernels.loop_layout import LEASE_AT, NUMBERS_SIZE, OTHERS, SLOT_SIZE, SLOTS_MAX
+from mqlake.native.loop_layout import LEASE_AT, NUMBERS_SIZE, OTHERS, SLOT_SIZE, SLOTS_MAX
 from mqlake.remoting.codec import encode_frame, frame_end
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand
@@ -40,6 +40,9 @@ from tests.broker.fast.test_fast_send import (
 )
 from tests.broker.live import SCENE_S
 from tests.waiting import until_async
+
+kernels = native.module("loop")
+assert kernels is not None
 
 
 def bodies(controller: BrokerController) -> list[bytes]:

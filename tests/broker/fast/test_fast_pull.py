@@ -18,8 +18,8 @@ from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import FastPull, PullPlan
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.client.records import MessageClientExt, decode_messages
-from mqlake.compiled.kernels import pull_layout
 from mqlake.formats.columns import Int64s
+from mqlake.native import pull_layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import SubscriptionData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
@@ -32,6 +32,7 @@ from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.fast.test_fast_send import Wire
 from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header
 from tests.broker.requests.test_pull_message import heartbeat, sent
+from tests.store.archive.test_reader import forget_old_files
 from tests.store.small_store import flip, log_file
 from tests.waiting import until_async
 
@@ -89,8 +90,9 @@ class Ways:
         self.path = fast_pull_of(peer.controller)
         self.taken = self.taken_by_kernels = 0
         if self.compiled:
-            self.path.load()
-            assert self.path._kernels is not None
+            assert self.path.load()
+        else:
+            self.path.load = lambda: False  # type: ignore[method-assign]
         noted = self.path._taken
 
         def noting(*arguments: object) -> None:
@@ -658,15 +660,58 @@ def test_units_that_were_read_ahead(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_pulls_are_enough_to_load_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_pull, "PULLS_BEFORE_LOADING", 4)
-
+def test_the_first_pull_loads_the_kernels(tmp_path: Path) -> None:
     async def scene(ways: Ways, _: Peer) -> None:
         path, ways.path._kernels = ways.path, None
-        for number in range(8):
-            await ways.take(frame(opaque=number))
-        await until_async(lambda: path._kernels is not None)
+        await ways.take(frame())
+        assert (path._kernels is not None) == ways.compiled
         await ways.take(frame(), 1)
-        assert path._rows
+        assert bool(path._rows) == ways.compiled
 
     play(tmp_path, scene)
+
+
+def test_messages_that_only_the_archive_has(tmp_path: Path, compiled: bool) -> None:
+    """What has come from there, and has its CRCs, is answered as what is here; damage and what has gone from the cache
+    go the plain way."""
+    archived = {
+        "mappedFileSizeCommitLog": "16384",
+        "archive": f"file://{tmp_path}/archive",
+        "archiveInterval": "1",
+    }
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        store = peer.controller.broker.store
+        for number in range(100):
+            await peer.send("Old", b"%d " % number * 100)
+        await peer.dispatched()
+        store.flush()
+        await until_async(
+            lambda: store.archive is not None and not store.archive.behind_bytes, "it is archived"
+        )
+        assert store.archived is not None
+        flip(tmp_path / "archive" / "commitlog" / f"{16384:020d}", 8000)  # the archive's body of a message
+        forget_old_files(store)
+        assert store.commit_log_files.min_offset >= 2 * 16384
+        async with Wire(peer.controller) as wire:  # the plain way, which fetches it
+            assert code_of((await wire.say(frame(topic="Old")))[0]) == ResponseCode.SUCCESS
+        first = ways.taken_by_kernels
+        await ways.take(frame(topic="Old", max_msg_nums=4))
+        await ways.take(frame(4, topic="Old", max_msg_nums=4))
+        assert (ways.taken_by_kernels > first) == compiled
+        offset, found = 0, []
+        while offset < 100:
+            (answer,) = await ways.ask(frame(offset, topic="Old", max_msg_nums=8))
+            for one in decoded(answer):
+                assert one.body == b"%d " % one.queue_offset * 100
+                found.append(one.queue_offset)
+            offset = int(decode_frame(memoryview(answer), 0, len(answer)).ext_fields["nextBeginOffset"])
+        (damaged,) = set(range(100)) - set(found)
+        assert found == [each for each in range(100) if each != damaged]
+        chunk = store.archived._chunks[0]
+        store.archived._forget(0)
+        assert chunk.checked is None or not len(chunk.checked.readable_array)
+        await ways.ask(frame(topic="Old", max_msg_nums=4))
+        assert store.archived._chunks[0] is not chunk
+
+    play(tmp_path / "broker", scene, **archived)

@@ -9,21 +9,19 @@ import random
 import re
 import shutil
 import struct
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqlake import native
 from mqlake.broker.controller import BrokerController
-from mqlake.broker.fast import fast_send
 from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
-from mqlake.compiled import Worth
-from mqlake.compiled.kernels.send_layout import KEYS_LEFT, KEYS_WANTED, SENDS_MAX
 from mqlake.message import MessageExt, MessageSysFlag, ids
+from mqlake.native.send_layout import KEYS_LEFT, KEYS_WANTED, SENDS_MAX
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -32,6 +30,7 @@ from mqlake.remoting.headers.produce import EndTransactionRequestHeader, SendMes
 from mqlake.remoting.loop import run
 from mqlake.store.log.log_reader import LogReader
 from tests.broker.live import SCENE_S, now_ms, running, send_header
+from tests.waiting import trying, until
 
 TOPIC = "Orders"
 LATER = "18"
@@ -575,7 +574,9 @@ def test_a_new_key_is_no_older_than_a_moment(
             await asyncio.to_thread(fast.load)
             assert fast.kernels is not None
             frame = send(properties="")
-            while not fast._new_keys[KEYS_LEFT]:
+            for _ in trying("the loop has made keys"):
+                if fast._new_keys[KEYS_LEFT]:
+                    break
                 await wire.say(frame)
                 fast.takes_sends(fast.kernels)
             before = len(made)
@@ -640,6 +641,17 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
             item(), sys_flag=4, properties=properties(UNIQ_KEY="U", TRAN_MSG="true", PGROUP="PG")
         ),
         "a timer": send(properties=properties(UNIQ_KEY="U", TIMER_DELIVER_MS=str(now_ms() + 3_600_000))),
+        "to light queues": send(properties=properties(UNIQ_KEY="U", INNER_MULTI_DISPATCH="%LMQ%a")),
+        "to a lite topic": send(properties=properties(UNIQ_KEY="U", __LITE_TOPIC="child")),
+        "prepared, to light queues": half(INNER_MULTI_DISPATCH="%LMQ%a"),
+        "prepared, to a lite topic": half(__LITE_TOPIC="child"),
+        "a batch to light queues": batch(item(), properties=properties(INNER_MULTI_DISPATCH="%LMQ%a")),
+        "a batch of which one is to light queues": batch(
+            item(), item(own=properties(TAGS="A", INNER_MULTI_DISPATCH="%LMQ%a").encode()), item()
+        ),
+        "a batch of which one is to a lite topic": batch(
+            item(), item(own=properties(__LITE_TOPIC="child").encode()), item()
+        ),
         "an inner batch": send(properties=properties(UNIQ_KEY="U", INNER_NUM="3")),
         "a region": send(properties=properties(UNIQ_KEY="U", MSG_REGION="x")),
         "a cluster": send(properties=properties(UNIQ_KEY="U", CLUSTER="x")),
@@ -1152,15 +1164,15 @@ def no_flush_after(controller: BrokerController, messages: int) -> Callable[[int
     """A disk that fails when so many messages were put."""
 
     def flush(_least_pages: int) -> bool:
-        while controller.broker.store.store_stats_service.put_message_times_total < messages:
-            time.sleep(0.001)
+        stats = controller.broker.store.store_stats_service
+        until(lambda: stats.put_message_times_total >= messages, "all are put")
         raise OSError(5, "Input/output error")
 
     return flush
 
 
 def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_send, "load", lambda name: None)
+    monkeypatch.setattr(native, "module", lambda name: None)
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         assert len(await both_say(fast, plain, send(opaque=1) + send(opaque=2))) == 2
@@ -1169,18 +1181,12 @@ def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: 
     on_two_brokers(tmp_path, scene)
 
 
-def test_the_kernels_are_loaded_when_there_is_much_to_do(tmp_path: Path) -> None:
+def test_the_first_send_loads_the_kernels(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as controller, Wire(controller) as wire:
-            fast_path(controller)._sends = Worth(5, within_s=-1.0)  # nobody is that quick
-            for opaque in range(12):
-                await wire.say(send(opaque=opaque))
-            assert not fast_path(controller)._is_loading
-            fast_path(controller)._sends = Worth(3, within_s=60.0)
-            await wire.say(b"".join(half(opaque=opaque) for opaque in range(3)))
-            async with asyncio.timeout(SCENE_S):
-                while fast_path(controller).kernels is None:
-                    await asyncio.sleep(0.01)
+            assert fast_path(controller).kernels is None
+            await wire.say(send())  # to a topic that no message was stored of
+            assert fast_path(controller).kernels is not None
             numbers = taken(controller)
             await wire.say(send())
             assert numbers == [1]

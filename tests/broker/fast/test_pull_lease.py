@@ -16,9 +16,9 @@ from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast.lease import Lease
 from mqlake.broker.fast.pull_lease import IDLE_ROUNDS_MAX
 from mqlake.broker.metrics.rpc_latency import Rpc
-from mqlake.compiled.kernels import pull_layout
-from mqlake.compiled.kernels.pull_layout import TAKEN_PULLS
 from mqlake.errors import ProtocolError
+from mqlake.native import pull_layout
+from mqlake.native.pull_layout import TAKEN_PULLS
 from mqlake.remoting.bodies.topic import PERM_WRITE
 from mqlake.remoting.codec import decode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode

@@ -14,7 +14,7 @@ from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.signed_pulls import without_signature
 from mqlake.remoting.codes import RequestCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
-from tests.auth.people import entry
+from tests.auth.people import almost, entry
 from tests.broker.live import Peer, on_a_broker, pull_header
 from tests.waiting import until_async
 
@@ -92,6 +92,11 @@ def test_signed_pulls_take_the_fast_path_until_something_changes(tmp_path: Path,
         sign(stolen, "alice", "alice-secret")
         stolen.ext_fields["queueOffset"] = "1"  # another message under the same signature
         assert await signed.ask(stolen, None) == (16, 0)
+        right = stolen.ext_fields["Signature"]
+        for wrong in (right[:1], right[:27], right + "A", *almost(right)[-28::9]):
+            forged = pull(0, kind)
+            forged.ext_fields |= {"AccessKey": "alice", "Signature": wrong}
+            assert await signed.ask(forged, None) == (16, 0), wrong
         odd = pull(0, kind, percent="100%d%s%")
         assert await signed.ask(odd) == (0, 1)
         access = peer.controller.broker.access

@@ -13,7 +13,7 @@ from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import TopicConfig
-from mqlake.store.dropped import keep
+from mqlake.store.kept_copies import keep
 from tests.broker.live import Peer, on_a_broker
 from tests.broker.live_broker import Client, live_broker, put, run
 from tests.broker.transaction.test_end_transaction import COMMIT, ROLLBACK, end, prepare

@@ -128,6 +128,7 @@ def test_a_client_that_is_gone_is_forgotten_before_its_time_is_over(monkeypatch:
         desk.wait("over", ("T", "H", 0), 20)  # the next look is soon
         gone().cancel()  # type: ignore[union-attr]  # as its connection does when it is closed
         await until_async(lambda: gone() is None)
+        await until_async(lambda: desk.executed == [("over", True)])
         assert len(desk.service) == 1
         assert await desk.arrive("T") == ["stays"]
 

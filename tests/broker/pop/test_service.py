@@ -12,6 +12,7 @@ from tests.broker.live import Peer, on_a_broker
 from tests.broker.pop.popping import SMALL_TIMES
 from tests.broker.pop.test_ack import comes, popped
 from tests.broker.pop.test_pop_message import sent
+from tests.waiting import until_async
 
 
 def test_topic_that_is_made_again_begins_anew(tmp_path):
@@ -34,8 +35,7 @@ def test_reset_brings_messages_back(tmp_path):
         popper, _ = await popped(peer, b"a", b"b", b"c")
         waiting = asyncio.ensure_future(popper.pop(poll_time=60_000))
         polling = peer.controller.pop_service.state.pop_polling
-        while not len(polling):
-            await asyncio.sleep(0.005)
+        await until_async(lambda: len(polling))
         peer.controller.broker.consumer_offset_manager.assign_reset_offset("T", "G", 0, 1)
         assert (await waiting).bodies == [b"b", b"c"]
         assert peer.controller.broker.consumer_offset_manager.query_offset("G", "T", 0) == 3

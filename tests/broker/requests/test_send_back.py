@@ -103,6 +103,8 @@ def test_dead_letters(tmp_path, reconsume_times, fields, version, is_dead):
                 controller, "%RETRY%G", properties={"RETRY_TOPIC": "T"}, reconsume_times=reconsume_times
             )
             assert (await send_back(client, message, **fields)).code == ResponseCode.SUCCESS
+            # who hears of a dead letter finds its topic at the name servers
+            assert not controller.broker.topic_config_manager.unsettled
             assert (controller.broker.store.max_offset_in_queue("%DLQ%G", 0) == 1) is is_dead
             ((when, context),) = told
             assert (when, context.topic, context.consumer_group) == ("after", "T", "G")

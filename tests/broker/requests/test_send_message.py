@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+import os
 
 import pytest
 
 from mqlake.broker.requests.send_message import ANSWER_REST_MAX, disk_text
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
-from mqlake.message import Message, decode_message_id
+from mqlake.message import Message, MessageSysFlag, decode_message_id
 from mqlake.message.recall import decode_recall_handle
+from mqlake.remoting.bodies.topic import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicFilterType
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
+from mqlake.store.results import PutMessageStatus
 from tests.broker.live import Peer, on_a_broker, send_header
 from tests.broker.mqtrace.test_hooks import recorder_in
+from tests.broker.puts import Puts
+from tests.disks import statvfs_of
 from tests.waiting import until_async
 
 
@@ -104,6 +108,62 @@ def test_a_batch_becomes_records_of_its_own(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
+LIGHT = [{"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}, {"__LITE_TOPIC": "child"}]
+
+
+@pytest.mark.parametrize("light", LIGHT, ids=["light queues", "a lite topic"])
+def test_messages_for_light_queues_are_refused_before_they_are_stored(tmp_path, light):
+    """Nothing dispatches them: stored, they would be acknowledged and reach nobody."""
+    kinds = {
+        "plain": light,
+        "a half message": {**light, "TRAN_MSG": "true", "PGROUP": "G"},
+        "scheduled": {**light, "DELAY": "3"},
+        "a timer": {**light, "TIMER_DELAY_SEC": "5"},
+    }
+
+    async def scene(peer: Peer) -> None:
+        size = peer.controller.broker.store.commit_log_files.max_offset
+        for name, given in kinds.items():
+            answer = await peer.send("T", properties=properties(**given))
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL, name
+            assert next(iter(light)) in answer.remark and "light queues" in answer.remark
+        own, usual = Message("T", b"1"), Message("T", b"0")
+        own.properties.update(light)
+        for items, shared in (([usual, own], ""), ([usual], properties(**light))):
+            answer = await peer.ask(
+                RequestCode.SEND_BATCH_MESSAGE,
+                send_header("T", batch=True, properties=shared),
+                encode_messages(items),
+            )
+            assert (answer.code, "light queues" in answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+        answer = await peer.ask(RequestCode.SEND_REPLY_MESSAGE, send_header("T", v1=True, properties=shared))
+        assert (answer.code, "light queues" in answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+        answer = await peer.send("%LMQ%a")
+        assert (answer.code, "light queue" in answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+        assert peer.controller.broker.store.commit_log_files.max_offset == size
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_retry_of_a_message_that_was_in_light_queues_reaches_its_group(tmp_path):
+    """RocketMQ's broker may have stored it; a retry is for the group alone."""
+
+    async def scene(peer: Peer) -> None:
+        answer = await peer.send("%RETRY%G", properties=properties(**LIGHT[0]))
+        assert answer.code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_text_that_only_mentions_light_queues_is_no_reason(tmp_path):
+    async def scene(peer: Peer) -> None:
+        body = encode_messages([Message("T", b"INNER_MULTI_DISPATCH\x01a\x02", keys="__LITE_TOPIC")])
+        answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, send_header("T", batch=True), body)
+        assert answer.code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
 def test_a_batch_is_answered_with_all_its_ids_however_many(tmp_path):
     count = 40_000  # 1.3 MB of ids
 
@@ -132,6 +192,28 @@ def test_a_batch_whose_answer_no_frame_holds_is_refused_before_it_is_stored(tmp_
         assert peer.controller.broker.store.max_phy_offset == 0
 
     on_a_broker(tmp_path, scene, mappedFileSizeCommitLog="16m", maxMessageSize="15m")
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "sys_flag", "code"),
+    [
+        (encode_messages([Message("T", b"x")]), {"DELAY": "3"}, 0, ResponseCode.MESSAGE_ILLEGAL),
+        (encode_messages([Message("T", b"x")]), {}, 4, ResponseCode.MESSAGE_ILLEGAL),
+        (encode_messages([Message("T", b"x")])[:-1], {}, 0, ResponseCode.SYSTEM_ERROR),
+        (encode_messages([Message("T", b"x")]) + b"x", {}, 0, ResponseCode.SYSTEM_ERROR),
+        (b"", {}, 0, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_batches_that_may_not_be_and_batches_that_are_none(tmp_path, body, given, sys_flag, code):
+    """RocketMQ refuses the one and fails at the other; clients tell them apart."""
+
+    async def scene(peer: Peer) -> None:
+        header = send_header("T", batch=True, properties=properties(**given), sys_flag=sys_flag)
+        answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        assert answer.code == code, answer.remark
+        assert peer.controller.broker.store.max_phy_offset == 0
+
+    on_a_broker(tmp_path, scene)
 
 
 def test_a_key_of_its_own_makes_no_inner_batch(tmp_path):
@@ -223,8 +305,12 @@ def test_refused_by_configuration(tmp_path):
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
         assert "autoCreateTopicEnable" in answer.remark
         peer.controller.broker.topic_config_manager.update_topic_config(_topic("Ordered", order=True, perm=6))
+        assert (await peer.send("Ordered")).code == ResponseCode.SUCCESS
+        peer.controller.broker.topic_config_manager.update_topic_config(_topic("Any", perm=6))
         peer.controller.broker.config = peer.controller.broker.config.replaced({"brokerPermission": "4"})
         assert (await peer.send("Ordered")).code == ResponseCode.NO_PERMISSION
+        # routes say it of others: a client that has an older one is not refused
+        assert (await peer.send("Any")).code == ResponseCode.SUCCESS
         peer.controller.broker.config = peer.controller.broker.config.replaced(
             {"startAcceptSendRequestTimeStamp": "99999999999999", "rejectTransactionMessage": "true"}
         )
@@ -280,6 +366,8 @@ def test_only_a_timer_message_is_answered_with_what_recalls_it(tmp_path):
         handle = decode_recall_handle(timed.ext_fields["recallHandle"])
         waiting = peer.controller.broker.store.look_message_by_id(timed.ext_fields["msgId"])
         assert (handle.topic, handle.timestamp) == ("T", int(waiting.properties["TIMER_OUT_MS"]) + 1)
+        retried = await peer.send("%RETRY%G", properties=properties(UNIQ_KEY="k", TIMER_DELAY_MS="600000"))
+        assert (retried.code, "recallHandle" in retried.ext_fields) == (ResponseCode.SUCCESS, False)
         copied = properties(
             UNIQ_KEY="k", REAL_TOPIC="T", TIMER_OUT_MS="5000"
         )  # of a timer that was delivered
@@ -295,6 +383,7 @@ def test_a_retry_that_was_tried_too_often_is_a_dead_letter(tmp_path):
             answer = await peer.send("%RETRY%G", reconsume_times=times, max_reconsume_times=3)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             assert store.look_message_by_id(answer.ext_fields["msgId"]).topic == topic
+            assert not peer.controller.broker.topic_config_manager.unsettled
         dlq = peer.controller.broker.topic_config_manager.select_topic_config("%DLQ%G")
         assert (dlq.perm, dlq.write_queue_nums) == (6, 1)
         batch = await peer.ask(
@@ -358,6 +447,20 @@ def test_a_hook_sees_the_end_of_a_send_once(tmp_path, flush):
     on_a_broker(tmp_path, scene, flushDiskType=flush)
 
 
+def test_a_hook_that_refuses_a_send_sees_its_end(tmp_path):
+    async def scene(peer: Peer) -> None:
+        recorder = recorder_in(peer)
+        recorder.refuse = "T"
+        answer = await peer.send("T")
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not today")
+        ((_, context), (then, same)) = recorder.sends
+        assert (then, context is same) == ("after", True)
+        assert (context.code, context.error_msg) == (ResponseCode.NO_PERMISSION, "not today")
+        assert peer.controller.broker.store.max_offset_in_queue("T", 0) == 0
+
+    on_a_broker(tmp_path, scene)
+
+
 def test_a_priority_is_the_queue_of_single_messages_only(tmp_path):
     priority = properties(_SYS_MSG_PRIORITY_="2")
 
@@ -382,9 +485,154 @@ def test_a_priority_is_the_queue_of_single_messages_only(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
+@pytest.mark.parametrize(
+    ("name", "properties_", "queue_id", "kept"),
+    [
+        ("P", {"_SYS_MSG_PRIORITY_": "9"}, 3, "9"),
+        ("P", {"_SYS_MSG_PRIORITY_": "1234567890123"}, 3, "1234567890123"),
+        ("P", {"_SYS_MSG_PRIORITY_": "-1"}, 1, None),
+        ("P", {"_SYS_MSG_PRIORITY_": "high"}, 1, None),
+        ("P", {"_SYS_MSG_PRIORITY_": "2", "__SHARDINGKEY": "k"}, 1, None),
+        ("T", {"_SYS_MSG_PRIORITY_": "2"}, 1, "2"),
+    ],
+)
+def test_what_has_a_priority_and_what_has_none(tmp_path, name, properties_, queue_id, kept):
+    async def scene(peer: Peer) -> None:
+        manager = peer.controller.broker.topic_config_manager
+        for topic, kind in (("P", "PRIORITY"), ("T", "NORMAL")):
+            manager.update_topic_config(_topic(topic, attributes={"+message.type": kind}))
+        answer = await peer.send(name, properties=properties(**properties_), queue_id=1)
+        stored = peer.controller.broker.store.look_message_by_id(answer.ext_fields["msgId"])
+        assert (stored.queue_id, stored.properties.get("_SYS_MSG_PRIORITY_")) == (queue_id, kept)
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_compacted_topic_needs_keys(tmp_path):
+    async def scene(peer: Peer) -> None:
+        topics = peer.controller.broker.topic_config_manager.topic_config_table
+        topics["C"] = _topic("C", attributes={"cleanup.policy": "COMPACTION"})
+        for given, code in (({}, 13), ({"KEYS": " "}, 13), ({"KEYS": "k"}, 0)):
+            answer = await peer.send("C", properties=properties(**given))
+            assert answer.code == code
+            assert not code or answer.remark == "Required message key is missing"
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_topic_of_many_tags_marks_its_messages(tmp_path):
+    async def scene(peer: Peer) -> None:
+        many = TopicFilterType.MULTI_TAG
+        peer.controller.broker.topic_config_manager.update_topic_config(_topic("M", topic_filter_type=many))
+        for topic, flag in (("M", MessageSysFlag.MULTI_TAGS_FLAG), ("T", 0)):
+            answer = await peer.send(topic, properties=properties(TAGS="a||b"))
+            stored = peer.controller.broker.store.look_message_by_id(answer.ext_fields["msgId"])
+            assert stored.sys_flag == flag
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_topics_that_sends_make(tmp_path):
+    async def scene(peer: Peer) -> None:
+        manager = peer.controller.broker.topic_config_manager
+        for topic, unit, queues, flag in (
+            ("T", False, 4, 0),
+            ("U", True, 4, TOPIC_SYS_FLAG_UNIT),
+            ("%RETRY%G", False, 1, 0),
+            ("%RETRY%H", True, 1, TOPIC_SYS_FLAG_UNIT_SUB),
+        ):
+            default = "nobody" if topic.startswith("%") else "TBW102"
+            answer = await peer.send(topic, unit_mode=unit, default_topic=default)
+            assert answer.code == ResponseCode.SUCCESS
+            made = manager.select_topic_config(topic)
+            assert (made.write_queue_nums, made.topic_sys_flag, made.perm) == (queues, flag, 6)
+        for missing in ({"default_topic": None}, {"default_topic_queue_nums": None}):
+            answer = await peer.send("New", **missing)
+            assert answer.code == ResponseCode.SYSTEM_ERROR and "defaultTopic" in answer.remark
+            assert (await peer.send("T", **missing)).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
+# --- what the store says
+
+
+def send_puts(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> Puts:
+    store = peer.controller.broker.store
+    puts = Puts(store.async_put_message, lambda message: message.topic == "T")
+    monkeypatch.setattr(store, "async_put_message", puts)
+    return puts
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "remark"),
+    [
+        (PutMessageStatus.OS_PAGECACHE_BUSY, ResponseCode.SYSTEM_BUSY, "page cache: "),
+        (
+            PutMessageStatus.SERVICE_NOT_AVAILABLE,
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "service not available now: ",
+        ),
+        (PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL, ResponseCode.MESSAGE_ILLEGAL, ""),
+        (PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL, ResponseCode.SYSTEM_ERROR, ""),
+        (PutMessageStatus.WHEEL_TIMER_NOT_ENABLE, ResponseCode.SYSTEM_ERROR, ""),
+        (PutMessageStatus.MESSAGE_ILLEGAL, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: "),
+        (PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: "),
+        (PutMessageStatus.CREATE_MAPPED_FILE_FAILED, ResponseCode.SYSTEM_ERROR, "create mapped file failed"),
+        (PutMessageStatus.UNKNOWN_ERROR, ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR: "),
+        (
+            PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
+            ResponseCode.SYSTEM_ERROR,
+            "IN_SYNC_REPLICAS_NOT_ENOUGH: ",
+        ),
+    ],
+)
+def test_what_was_not_stored_is_not_acknowledged(tmp_path, monkeypatch, status, code, remark):
+    async def scene(peer: Peer) -> None:
+        puts = send_puts(peer, monkeypatch)
+        puts.refuse = status
+        answer = await peer.send("T")
+        assert answer.code == code and "msgId" not in answer.ext_fields
+        assert remark in answer.remark and "refused by the test" in answer.remark
+        assert peer.controller.broker.store.max_phy_offset == 0
+
+    on_a_broker(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (PutMessageStatus.PUT_OK, ResponseCode.SUCCESS),
+        (PutMessageStatus.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT),
+        (PutMessageStatus.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        (PutMessageStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE),
+    ],
+)
+def test_a_send_is_answered_when_its_message_is_as_safe_as_it_will_be(tmp_path, monkeypatch, status, code):
+    """Not before: the producer takes a SUCCESS for a promise. What is in the log has its id in any case."""
+
+    async def scene(peer: Peer) -> None:
+        puts = send_puts(peer, monkeypatch)
+        puts.holds = True
+        first = asyncio.ensure_future(peer.send("T", queue_id=3, properties=properties(UNIQ_KEY="U")))
+        await until_async(lambda: len(puts.held) == 1)
+        assert (await peer.send("Other")).code == ResponseCode.SUCCESS  # others do not wait for it
+        assert not first.done()
+        puts.let_go(status)
+        answer = await first
+        assert (answer.code, answer.ext_fields["queueId"], answer.ext_fields["transactionId"]) == (
+            code,
+            "3",
+            "U",
+        )
+        stored = peer.controller.broker.store.look_message_by_id(answer.ext_fields["msgId"])
+        assert (stored.topic, stored.queue_id) == ("T", 3)
+
+    on_a_broker(tmp_path, scene)
+
+
 def test_how_full_a_disk_is(tmp_path, monkeypatch):
-    usage = SimpleNamespace(total=1000 << 20, used=900 << 20, free=100 << 20)
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr(os, "statvfs", statvfs_of(blocks=1000, free=100, available=100))
     assert disk_text(str(tmp_path)) == "disk: 90.0 % used, 100 MiB free"
     monkeypatch.undo()
     assert disk_text(str(tmp_path / "gone")) == "disk: No such file or directory"

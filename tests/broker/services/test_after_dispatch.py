@@ -8,6 +8,8 @@ import pytest
 
 from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.headers.consume import QueryConsumerOffsetRequestHeader
 from tests.broker.live import Peer, on_a_broker
 from tests.waiting import PATIENCE_S
 
@@ -44,5 +46,25 @@ def test_questions_hurry_dispatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             number = await send()
             found = await api.query_message(at, "T", f"k{number}", 10, 0, EVER)
             assert [message.queue_offset for message in found] == [number - 1]
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_new_group_begins_with_the_first_message_however_late_dispatch_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its client is told that there is nothing, asks for the end, which is dispatched first, and begins there."""
+
+    async def scene(peer: Peer) -> None:
+        await BrokerAPI(peer.client).create_topic(
+            peer.address, TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+        )
+        await peer.send("Other")
+        await peer.dispatched()
+        monkeypatch.setattr("mqlake.store.dispatch.RELAXED_S", PATIENCE_S)
+        await peer.send("T")
+        header = QueryConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0)
+        answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        assert (answer.code, answer.ext_fields["offset"]) == (0, "0")
 
     on_a_broker(tmp_path, scene)

@@ -70,6 +70,29 @@ def test_a_topic_alone_and_a_broker_that_may_only_be_read(tmp_path):
             await Peer(controller, client).send("T")
             route = names.routes.pickup_topic_route_data("T")
             assert route is not None and route.queue_datas[0].write_queue_nums == 4
+            assert route.queue_datas[0].perm == 4
+
+    run(scene())
+
+
+def test_new_topics_do_not_take_the_place_of_all_others(tmp_path):
+    """At a name server with deleteTopicWithBrokerRegistration=true, if each is registered singly."""
+
+    async def scene() -> None:
+        async with (
+            name_server(tmp_path) as names,
+            running(
+                tmp_path, namesrvAddr=f"127.0.0.1:{names.port}", enableSingleTopicRegister="true"
+            ) as controller,
+            RemotingClient() as client,
+        ):
+            names.routes.delete_topic_with_broker_registration = True
+            before = names.routes.get_all_topic_list().topic_list
+            topics = [TopicConfig(topic_name=f"T{n}") for n in range(3)]
+            body = CreateTopicListRequestBody(topic_config_list=topics).to_json()
+            answer = await Peer(controller, client).ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+            assert answer.code == ResponseCode.SUCCESS
+            assert names.routes.get_all_topic_list().topic_list == before | {"T0", "T1", "T2"}
 
     run(scene())
 

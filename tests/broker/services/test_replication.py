@@ -15,11 +15,17 @@ from mqlake.auth.state import create_user, delete_user, update_acl
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.services import registration as registration_module
 from mqlake.broker.services import replication as replication_module
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.message import properties_to_string
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.bodies.admin import HARuntimeInfo
+from mqlake.remoting.bodies.topic import (
+    LogicQueueMappingItem,
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.admin import (
@@ -421,5 +427,34 @@ def test_a_slave_has_the_users_and_acls_of_its_master(tmp_path: Path) -> None:
         await theirs.change(lambda state: delete_user(state, "alice"))
         assert await sync.sync_all()
         assert set(ours.state.users) == {"inner"} == set(ours.storage.load().users)
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_a_slave_has_the_mappings_of_static_topics(tmp_path: Path) -> None:
+    """RocketMQ's has none, and takes the number of a logical queue for that of a physical one."""
+
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        name = master.controller.broker.config.broker_name
+        item = LogicQueueMappingItem(bname=name, queue_id=1)
+        detail = TopicQueueMappingDetail(
+            topic="Static", bname=name, epoch=1, total_queues=1, hosted_queues={0: [item]}
+        )
+        config = TopicConfigAndQueueMapping(
+            topic_name="Static", read_queue_nums=2, write_queue_nums=2, mapping_detail=detail
+        )
+        await BrokerAPI(master.client).create_static_topic(master.address, config)
+        await master.send("Static", b"body", queue_id=0)
+        mappings = slave.controller.broker.topic_queue_mapping_manager
+        topics = slave.controller.broker.topic_config_manager
+        # the master has the mapping first, and a round may come in between
+        await until_async(lambda: {"Static"} <= mappings.table.keys() & topics.topic_config_table.keys())
+        assert mappings.table["Static"] == detail
+        await same_log(master, slave)
+        found = await slave.pull("Static", 0, queue_id=0)
+        assert found.code == ResponseCode.SUCCESS and found.ext_fields["offsetDelta"] == "0"
+        await BrokerAPI(master.client).delete_topic_in_broker(master.address, "Static")
+        await until_async(lambda: "Static" not in mappings.table, "it goes with the topic")
 
     on_a_cluster(tmp_path, scene)

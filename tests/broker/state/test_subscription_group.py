@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mqlake.broker.state.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager, is_legal_group
+from mqlake.broker.state.subscription_group import SubscriptionGroupManager, is_legal_group
 from mqlake.errors import ConfigError
+from mqlake.message.groups import BUILT_IN_GROUPS
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 
 JAVA_FILE = """{

@@ -14,8 +14,9 @@ from mqlake.cli.admin import COMMANDS, MQADMIN_NAMES, admin
 from mqlake.cli.admin.group import reset_time
 from mqlake.cli.admin.topic import parse_attributes
 from mqlake.cli.main import cli
+from mqlake.message.topics import is_system_topic
 from tests.interop.brokers import MqlakeBroker
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +72,12 @@ def test_messages(broker, tmp_path):
     result = invoke(broker, "message", "send", "M", input=b"\xff\x00 not text")
     assert result.exit_code == 0 and "queueOffset  1" in result.stdout
     view = ("message", "view", sent["msgId"])
-    for _ in range(200):
-        if told(broker, "message", "by-key", "M", "-k", "k2"):
-            break
+    until(lambda: invoke(broker, "message", "by-key", "M", "-k", "k2").exit_code == 0, "it is in the index")
     assert "tags=tag  keys=k1 k2" in shown(broker, "queryMsgByKey", "-t", "M", "-k", "k1")
-    assert shown(broker, "message", "by-key", "M", "-k", "none") == ""
-    assert told(broker, "message", "by-key", "M", "-k", "k1", "-e", "2001-01-01") == []
+    nothing = invoke(broker, "message", "by-key", "M", "-k", "none")
+    assert (nothing.exit_code, nothing.stdout) == (1, "")
+    too_early = invoke(broker, "message", "by-key", "M", "-k", "k1", "-e", "2001-01-01", "--json")
+    assert too_early.exit_code == 1 and json.loads(too_early.stdout) == []
     (found,) = told(broker, "message", "by-unique-key", "M", "-i", sent["uniqKey"])
     assert base64.b64decode(found["body"]).decode() == "hällo"
     text = shown(broker, *view)
@@ -121,8 +122,11 @@ def test_groups(broker):
     for command in ("connections", "status"):
         assert shown(broker, "group", command, "GID_c").strip() == "no consumer of GID_c is connected"
     assert re.search(r"GID_c\s+C\s+0\s+1\s+1\s+0", shown(broker, "broker", "consume-stats"))
-    assert {row["group"] for row in told(broker, "stats", "-t", "C")} >= {"GID_c", "GID_d"}
-    assert "in 24 h" in shown(broker, "statsAll")
+    rows = told(broker, "stats", "-t", "C")
+    assert {row["group"] for row in rows} >= {"GID_c", "GID_d"}
+    assert [row["in24h"] for row in rows] == [1] * len(rows)  # not what the broker has counted by now
+    assert "in 24 h" in shown(broker, "statsAll") and "out counted" in shown(broker, "statsAll")
+    assert told(broker, "stats", "-t", "C", "--active") == rows
     shown(broker, "group", "delete", "GID_c", "--clean-offset", "--yes")
     assert "GID_c" not in told(broker, "group", "list")
 
@@ -161,27 +165,28 @@ def test_brokers_and_name_servers(broker):
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [
-        (["topic", "status", "Nowhere"], 2, "unknown topic 'Nowhere'"),
-        (["topic", "delete", "Nowhere"], 2, "unknown topic 'Nowhere'"),
+        (["topic", "status", "Nowhere"], 1, "unknown topic 'Nowhere'"),
+        (["message", "by-unique-key", "M", "-i", "F" * 32], 1, "no message of M has the id FFF"),
+        (["topic", "delete", "Nowhere"], 1, "unknown topic 'Nowhere'"),
         (["topic", "delete", "TBW102"], 2, "Delete topic TBW102 with all its messages? Use --yes to confirm"),
         (["kv", "delete", "-s", "n", "-k", "k", "--json"], 2, "Use --yes to confirm"),
-        (["topic", "list", "-c", "DefaultClust"], 2, "did you mean 'DefaultCluster'?"),
+        (["topic", "list", "-c", "DefaultClust"], 1, "did you mean 'DefaultCluster'?"),
         (["topic", "create", "a/b"], 1, "contains '/'"),
         (["topic", "create", "T", "-a", "x"], 2, "+name=value or -name"),
         (["topic", "create"], 2, "Missing argument 'TOPIC'"),
         (["topic", "create", "A", "-t", "B"], 2, "given twice"),
         (["topic", "create", "A", "-b", "b", "-c", "c"], 2, "Use either --broker or --cluster"),
-        (["group", "progress", "GID_none"], 2, "unknown group"),
+        (["group", "progress", "GID_none"], 1, "unknown group"),
         (["group", "reset-offset", "GID", "-t", "T"], 2, "Use either --time, or --offset"),
         (["group", "reset-offset", "GID", "-t", "T", "-o", "1"], 2, "--offset requires --queue"),
         (["group", "reset-offset", "GID", "-t", "T", "-s", "someday"], 2, "neither milliseconds nor a time"),
         (["message", "view", "nonsense"], 1, "not a message id"),
         (["message", "send", "T", "-p", ""], 1, "without a body"),
-        (["message", "send", "Nowhere", "-p", "x"], 2, "unknown topic"),
+        (["message", "send", "Nowhere", "-p", "x"], 1, "unknown topic"),
         (["broker", "set", "-k", "a", "-v", "b"], 2, "Name a broker"),
         (["broker", "set", "-b", "broker-0", "-k", "fileReservdTime", "-v", "1"], 1, "'fileReservedTime'"),
         (["broker", "config", "-k", "nothing"], 1, "has no setting 'nothing'"),
-        (["broker", "status", "-b", "broker-1"], 2, "did you mean 'broker-0'?"),
+        (["broker", "status", "-b", "broker-1"], 1, "did you mean 'broker-0'?"),
         (["broker", "status", "-b", "127.0.0.1:1"], 1, "cannot connect"),
         (["cluster", "list", "-n", "127.0.0.1:1"], 1, "no name server answers: 127.0.0.1:1: cannot connect"),
         (["cluster", "list", "-n", "nonsense"], 2, "host:port is needed"),
@@ -207,6 +212,25 @@ def test_every_name_of_mqadmin_leads_to_a_command():
     assert not set(MQADMIN_NAMES) & set(admin.list_commands(context))
 
 
+def test_options_of_the_cluster_may_stand_first(broker):
+    """As with kubectl and its like; the error was that the group has no such option."""
+    shown(broker, "topic", "create", "T")
+    at = broker.namesrv
+    for words in (
+        ["-n", at, "topic", "list", "--json"],
+        ["--json", f"--namesrv={at}", "topic", "list"],
+        ["topic", f"-n{at}", "--timeout", "3", "list", "--json"],
+        ["-n", at, "topicList", "--json"],
+    ):
+        result = CliRunner().invoke(cli, ["admin", *words])
+        assert result.exit_code == 0 and "T" in json.loads(result.stdout), result.output
+    for words in (["-n", at, "--help"], ["-n", at, "topic", "--help"]):
+        result = CliRunner().invoke(cli, ["admin", *words])
+        assert result.exit_code == 0 and "Usage: " in result.stdout
+    result = CliRunner().invoke(cli, ["admin", "-n", at, "topci"])
+    assert result.exit_code == 2 and "'topic'" in result.stderr
+
+
 def test_every_command_has_help():
     for name in COMMANDS:
         result = CliRunner().invoke(cli, ["admin", name, "--help"])
@@ -221,6 +245,8 @@ def test_names_are_completed(broker):
     (topic, *_) = [parameter for parameter in command.params if parameter.name == "topic"]
     context.params["namesrv"] = broker.namesrv
     assert [item.value for item in topic.shell_complete(context, "Comp")] == ["Completed"]
+    assert not [item for item in topic.shell_complete(context, "") if is_system_topic(item.value)]
+    assert [item.value for item in topic.shell_complete(context, "SELF_TEST")] == ["SELF_TEST_TOPIC"]
     context.params["namesrv"] = "127.0.0.1:1"
     assert topic.shell_complete(context, "Comp") == []
 

@@ -21,7 +21,7 @@ from mqlake.metaq.formats.record import HEADER_SIZE
 from mqlake.metaq.store.message_store import MessageStore
 from tests.metaq.records import record
 from tests.ports import free_port, listens_on_all
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, trying
 
 MQLAKE = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "metaq"]
 
@@ -131,10 +131,22 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         _, error = served.stop()
         assert error == ""
     with serving(
-        "--store", data, "--topic", "t=2", "--zookeeper-port", str(free_port()), "--fast-boot"
+        "--store", data, "--topic", "t=2", "--zookeeper-port", str(free_port()), "-D", "meta.fast_boot=true"
     ) as served:
         found = mqlake("consume", "t", "--zookeeper", served.zookeeper).output.split()
         assert sorted(found) == [*["more"] * 32, "one", "three", "two"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("meta.fastboot=true", "unknown property 'meta.fastboot'; did you mean 'meta.fast_boot'?"),
+        ("meta.fast_boot=yes", "meta.fast_boot=yes: it can be true or false"),
+        ("meta.fast_boot", "key=value is needed"),
+    ],
+)
+def test_a_property_that_the_original_does_not_have(tmp_path: Path, given: str, words: str) -> None:
+    assert words in mqlake("serve", "--store", str(tmp_path), "-D", given, status=2).output
 
 
 def test_a_broker_for_other_machines_says_so(tmp_path: Path) -> None:
@@ -150,7 +162,7 @@ def test_the_child_goes_with_a_killed_broker(tmp_path: Path) -> None:
         host, port = served.zookeeper.split(":")
         served.process.kill()
         served.process.communicate()
-    while True:
+    for _ in trying("the child has gone"):
         try:
             socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
         except ConnectionRefusedError:
@@ -207,13 +219,13 @@ def test_info_dump_and_verify_of_a_good_directory(tmp_path: Path) -> None:
     assert "offset 9999" in mqlake("store", "dump", root, "t", "0", "--offset", "9999", status=1).output
     inside = mqlake("store", "dump", root, "t", "0", "--offset", "470", status=1).output
     assert "470" in inside and "no whole record begins here" in inside
-    assert "no partition t-7" in mqlake("store", "dump", root, "t", "7", status=2).output
+    assert "no partition t-7" in mqlake("store", "dump", root, "t", "7", status=1).output
     assert "all is well" in mqlake("store", "verify", root).output
     assert json.loads(mqlake("store", "verify", root, "--json").output)["records"] == 10
-    assert "is not a directory" in mqlake("store", "info", str(tmp_path / "x"), status=2).output
+    assert "is not a directory" in mqlake("store", "info", str(tmp_path / "x"), status=1).output
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_bytes(b"")
-    assert "not a MetaQ data directory" in mqlake("store", "info", str(tmp_path / "other"), status=2).output
+    assert "not a MetaQ data directory" in mqlake("store", "info", str(tmp_path / "other"), status=1).output
 
 
 def test_damage_is_found_and_repaired(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mqlake.client import ClientConfig, Message, Producer
 from mqlake.client.admin import Admin
 from mqlake.remoting.loop import run
 from tests.interop.brokers import MqlakeBroker
-from tests.store.small_store import fill
+from tests.store.small_store import fill, flip, log_file
 
 
 def mqlake(*arguments: object) -> Result:
@@ -75,7 +75,16 @@ def test_what_it_says(tmp_path: Path) -> None:
     said = mqlake("store", "backup", store, "--to", saved)
     assert said.exit_code == 0 and "offsets 0 to 54,572 in 4 files; 53.3 KiB copied" in said.stdout
     again = mqlake("store", "backup", store, "--to", saved)
-    assert "0 B copied, 53.3 KiB there already" in again.stdout
+    assert "0 B copied, 53.3 KiB there already, 16.0 KiB of it compared" in again.stdout
+    assert mqlake("store", "verify", saved).stdout.endswith("all is well\n")
+    path = log_file(saved, 2)
+    flip(path, 100)
+    found = mqlake("store", "verify", saved)
+    assert found.exit_code == 1 and f"  {path}: CRC " in found.stdout and "1 file damaged" in found.stderr
+    assert not json.loads(mqlake("store", "verify", saved, "--json").stdout)["ok"]
+    mended = mqlake("store", "backup", store, "--to", saved, "--verify")
+    assert mended.exit_code == 1 and f"copied again: {path}: CRC " in mended.stderr
+    assert mqlake("store", "verify", saved).exit_code == 0
     other = mqlake("store", "backup", fill(tmp_path / "other", 7), "--to", saved)
     assert other.exit_code == 2 and "--overwrite" in other.stderr
     for arguments in (
@@ -83,4 +92,4 @@ def test_what_it_says(tmp_path: Path) -> None:
         ("restore", store, "--to", tmp_path / "new"),
     ):
         result = mqlake("store", *arguments)
-        assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1
+        assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1

@@ -14,7 +14,7 @@ from mqlake.store.message_store import open_store
 from tests.cli.store.test_read import mqlake
 from tests.cli.test_main import run
 from tests.store.check.test_verify import record_at
-from tests.store.small_store import COUNT, SETTINGS, change, contents, fill, flip, pretend_crash
+from tests.store.small_store import COUNT, SETTINGS, change, contents, fill, flip, log_file, pretend_crash
 
 
 @pytest.fixture
@@ -92,6 +92,21 @@ def test_repair(damaged: tuple[Path, Path, int]) -> None:
     assert "all is well now" in result.stdout and str(store / "repair-") in result.stdout
     assert mqlake("verify", store).exit_code == 0
     assert mqlake("repair", store, "--yes").stdout == "nothing to repair\n"
+
+
+def test_repair_waits_for_the_word_about_flushed_messages_that_are_gone(store: Path) -> None:
+    path = log_file(store, -1)
+    path.write_bytes(bytes(path.stat().st_size))
+    before = contents(store)
+    for options in (["--dry-run"], ["--yes"], ["--dry-run", "--json"]):
+        result = mqlake("repair", store, *options)
+        assert result.exit_code == 1 and f"{path}: corrupt at byte 0: messages are gone" in result.stderr
+        assert "--accept-loss" in result.stderr and contents(store) == before
+    result = mqlake("verify", store)
+    assert result.exit_code == 1 and f"{path}: byte 0: lost end: messages are gone" in result.stdout
+    result = mqlake("repair", store, "--yes", "--accept-loss")
+    assert result.exit_code == 0 and "accept loss: " in result.stdout and "Orders/0 50" in result.stdout
+    assert "all is well now" in result.stdout
 
 
 def test_repair_as_json(damaged: tuple[Path, Path, int]) -> None:

@@ -1,4 +1,4 @@
-"""dropped: what it prints and asks; what it does is tested in tests/store/test_put_back.py."""
+"""dropped: what it prints and asks; what it does is tested in tests/store/test_restore_copies.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.store.test_read import mqlake
 from tests.store.small_store import contents
-from tests.store.test_put_back import bodies, cut_off
 from tests.store.test_recovery import BODIES
+from tests.store.test_restore_copies import bodies, cut_off
 
 SIZES = ["--set", "mappedFileSizeConsumeQueue=400", "--set", "maxHashSlotNum=20", "--set", "maxIndexNum=80"]
 

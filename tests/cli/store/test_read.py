@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from mqlake.cli.main import cli
 from mqlake.cli.options import time_ms
 from mqlake.message import create_message_id
-from mqlake.message.shown import body_text
+from mqlake.message.rendering import body_text
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
 from tests.cli.test_main import MQLAKE, run
@@ -194,6 +194,13 @@ def test_dump_with_arguments_that_cannot_be(store: Path, args: list[str]) -> Non
     assert result.exit_code == 2 and "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("args", [(), ("--queue", "0"), ("--time", "0")])
+def test_a_topic_that_is_not_there(store: Path, args: tuple[str, ...]) -> None:
+    """An empty answer would say that the topic has no messages."""
+    result = mqlake("dump", store, "--topic", "Nobody", *args)
+    assert result.exit_code == 1 and result.stdout == "" and "topic Nobody" in result.stderr
+
+
 def test_dump_passes_over_damage_and_names_it(tmp_path: Path) -> None:
     root = fill(tmp_path / "store")
     path, position, _ = record_at(root, 30)
@@ -242,14 +249,15 @@ def test_search(store: Path, scan: tuple[str, ...]) -> None:
 
     assert found("--key", "key-17") == [17]
     assert found("--key", "key-17", "--topic", "Payments") == [17]
-    assert found("--key", "key-17", "--topic", "Orders") == []
     assert found("--key", f"{17:032X}") == [17]
     assert found("--key", "group-3") == list(range(3, COUNT, 10))
     assert found("--key", "group-3", "--tag", "Tag0") == [n for n in range(3, COUNT, 10) if n % 3 == 0]
     assert found("--tag", "Tag2") == list(range(2, COUNT, 3))
     assert found("--tag", "Tag2", "--topic", "Orders") == [n for n in range(2, COUNT, 3) if n % 2 == 0]
     assert found("--topic", "Payments") == list(range(1, COUNT, 2))
-    assert found("--key", "none") == []
+    for nothing in (("--key", "none"), ("--key", "key-17", "--topic", "Orders")):
+        result = mqlake("search", store, "--json", *nothing, *scan)
+        assert (result.exit_code, result.stdout, result.stderr) == (1, "", "0 messages found\n")
 
 
 def test_search_by_time(store: Path) -> None:
@@ -266,7 +274,8 @@ def test_search_by_id(store: Path) -> None:
     assert numbers(mqlake("search", store, "--json", "--id", line["msgId"])) == [19]
     assert numbers(mqlake("search", store, "--json", "--id", line["uniqKey"])) == [19]
     assert numbers(mqlake("search", store, "--json", "--id", "0" * 31 + "F" * 1)) == [15]
-    assert numbers(mqlake("search", store, "--json", "--id", "F" * 32)) == []
+    missing = mqlake("search", store, "--json", "--id", "F" * 32)
+    assert (missing.exit_code, missing.stdout, missing.stderr) == (1, "", "0 messages found\n")
     result = mqlake("search", store, "--id", "nonsense")
     assert result.exit_code == 1 and "not a message id" in result.stderr
 
@@ -309,7 +318,7 @@ def test_what_is_no_store(tmp_path: Path, command: str) -> None:
     for path in (tmp_path, tmp_path / "empty", tmp_path / "notes.txt", tmp_path / "missing"):
         before = contents(tmp_path)
         result = mqlake(name, path, *more)
-        assert result.exit_code == 2 and result.stderr.startswith(f"error: {path}"), result.output
+        assert result.exit_code == 1 and result.stderr.startswith(f"error: {path}"), result.output
         assert result.stderr.count("\n") == 1 and contents(tmp_path) == before
 
 

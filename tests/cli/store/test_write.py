@@ -17,6 +17,7 @@ from tests.cli.store.test_read import lines, mqlake
 from tests.cli.test_main import MQLAKE, run
 from tests.golden import unpack
 from tests.store.small_store import SETTINGS, contents
+from tests.waiting import until
 
 SIZES = [f"--set={key}={value}" for key, value in SETTINGS.items()]
 
@@ -130,7 +131,7 @@ def test_nothing_to_append(tmp_path: Path) -> None:
         ("x\n", ("--batch", 2, "--delay-level", 1), 2, "exclude each other"),
         ("x\n", ("--property", "novalue"), 2, "key=value"),
         ("x\n", ("--queue", -1), 2, "-1"),
-        ("x\n", ("--file", "/nothing/there"), 2, "No such file"),
+        ("x\n", ("--file", "/nothing/there"), 1, "no such file"),
         ("x" * 300 + "\n", ("--set", "maxMessageSize=200"), 1, "line 1: the body has 300 bytes"),
         ("{\n", ("--format", "json"), 1, "line 1: not JSON"),
         ("[]\n", ("--format", "json"), 1, "line 1: not a JSON object"),
@@ -151,7 +152,7 @@ def test_refused(tmp_path: Path, text: str, args: tuple[object, ...], status: in
 def test_a_directory_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     result = append(tmp_path, "x\n")
-    assert result.exit_code == 2 and "not a RocketMQ store" in result.stderr
+    assert result.exit_code == 1 and "not a RocketMQ store" in result.stderr
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 
@@ -180,8 +181,8 @@ def test_a_killed_append_is_recovered(tmp_path: Path) -> None:
     try:
         process.stdin.write("".join(f"line {n}\n" for n in range(2000)))
         process.stdin.flush()
-        while not (root / "commitlog" / f"{16384:020}").exists():
-            assert process.poll() is None
+        until(lambda: process.poll() is not None or (root / "commitlog" / f"{16384:020}").exists())
+        assert process.poll() is None
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -207,4 +208,4 @@ def test_bench(tmp_path: Path) -> None:
 
 
 def test_bench_where_nothing_is(tmp_path: Path) -> None:
-    assert mqlake("bench", tmp_path / "missing").exit_code == 2
+    assert mqlake("bench", tmp_path / "missing").exit_code == 1

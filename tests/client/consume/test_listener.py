@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any
 
@@ -66,3 +67,21 @@ def test_what_comes_of_calls(listener: Any, is_async: bool) -> None:
         runner.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("listener", [plain, on_the_loop])
+def test_a_failing_listener_is_logged_with_its_traceback(
+    listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the usual level: without it nobody finds the line that failed."""
+
+    async def main() -> None:
+        runner = ListenerRunner(listener, "G", 1)
+        await runner.run(calls(b"raise"))
+        runner.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert "group G: the listener failed at T/0@0: ValueError: no" in caplog.text
+    (record,) = caplog.records
+    assert record.exc_info is not None and isinstance(record.exc_info[1], ValueError)

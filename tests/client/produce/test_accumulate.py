@@ -12,6 +12,7 @@ from mqlake.client.results import SendResult, SendStatus
 from mqlake.errors import SendError
 from mqlake.message import Message
 from mqlake.remoting.bodies.topic import MessageQueue
+from tests.waiting import trying
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)
 
@@ -67,7 +68,9 @@ def test_a_chosen_queue_keeps_its_order() -> None:
             for _ in range(9):
                 await asyncio.sleep(0)
             assert len(in_flight) == at_once
-            while not all(send.done() for send in sends):
+            for _ in trying("all are sent"):
+                if all(send.done() for send in sends):
+                    break
                 for each in in_flight:
                     if not each.done():
                         each.set_result(None)

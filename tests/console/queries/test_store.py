@@ -13,7 +13,7 @@ from mqlake.store.check.verify import verify_store
 from mqlake.store.read_only import ReadOnlyStore
 from tests.console.live import Browser, Served, serving
 from tests.store.small_store import COUNT, SETTINGS, TOPICS, contents, fill, flip, log_file, message
-from tests.waiting import until
+from tests.waiting import trying, until
 
 BASE = "/stores/store"
 
@@ -62,7 +62,7 @@ def test_every_page_of_a_store_is_html_and_changes_nothing(browser: Browser, roo
 def test_the_log_is_paged_without_gaps(browser: Browser) -> None:
     offsets: list[int] = []
     query = {"rows": 64}
-    while True:
+    for _ in trying("the last page"):
         found = browser.data(f"{BASE}/log", **query)
         assert found["holes"] == []
         offsets += [record["physicalOffset"] for record in found["records"]]
@@ -88,13 +88,14 @@ def test_units_lead_to_their_records(browser: Browser) -> None:
 def numbers(browser: Browser, **query: object) -> list[int]:
     """The messages of a search, by their numbers, with all that follows."""
     found: list[int] = []
-    while True:
+    for _ in trying("the last page"):
         page = browser.data(f"{BASE}/search", **query)
         found += [int(row["uniqKey"], 16) for row in page["records"]]
         if page["next"] is None:
-            assert page["complete"]
-            return found
+            break
         query["after"] = page["next"]
+    assert page["complete"]
+    return found
 
 
 @pytest.mark.parametrize(

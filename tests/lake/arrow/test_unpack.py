@@ -6,9 +6,11 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import datasource as ds
 
+import mqlake.lake
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.columns import scan_records
 from mqlake.formats.compression import compress_body
@@ -169,3 +171,21 @@ def test_filters_of_messages_larger_as_stored(
     assert [row["body"] for row in rows(root, given, skipping=skipping)] == wanted
     if isinstance(given, ds.EqualTo) and given.attribute == ("keys",):
         assert [row["body"] for row in rows(root, keys=given.value, skipping=skipping)] == wanted
+
+
+@pytest.mark.parametrize("mode", ["dropMalformed", "permissive"])
+def test_the_number_of_rows_does_not_depend_on_the_columns(tmp_path: Path, mode: str) -> None:
+    """A count and the rows of the same read are as many, also where a body is not compressed as its record says."""
+    with open_store(tmp_path, SETTINGS) as store:
+        for n in range(30):
+            message = MessageExtBrokerInner("T", b"no zstd" if n % 5 == 2 else compress_body(b"%d" % n, ZSTD))
+            message.sys_flag = ZSTD
+            assert store.put_message(message).is_ok
+    counts = {}
+    for columns in (["body", "queueOffset"], ["queueOffset"]):
+        log = mqlake.lake.scan(str(tmp_path), mode=mode, columns=columns)
+        found = log.to_table()
+        damaged = found["_corrupt"] if mode == "permissive" else pa.array([], pa.string())
+        counts[columns[0]] = (found.num_rows, len(damaged) - damaged.null_count, log.count_rows())
+    wanted = (24, 0, 24) if mode == "dropMalformed" else (30, 6, 30)
+    assert set(counts.values()) == {wanted}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from mqlake.errors import ConfigError
-from mqlake.lake.bodies.body_format import BodyColumns, BodyFormat
+from mqlake.lake.bodies.body_format import BodyColumns, BodyFormat, format_of
 from mqlake.lake.bodies.types import parse_ddl
 from tests.lake.bodies.protos import descriptor_set, message_class
 from tests.lake.bodies.test_confluent import AVRO, avro, framed
@@ -29,6 +30,22 @@ def decoded(format: BodyFormat | None, *bodies: bytes) -> list[object]:
         assert (found is None) == (kept is not None or not body) and (why is None) == (kept is None)
         assert kept in (None, body)
     return list(value)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "said"),
+    [
+        ("json", r"""bodies = 'json': a dict is needed, such as {"json": "infer"}"""),
+        (["json"], "a dict is needed"),
+        ({"jso": "id long"}, "unknown format of bodies 'jso'; did you mean 'json'"),
+        ({"json": 5}, "json is 5: a text is needed"),
+        ({"text": "yes"}, "text is 'yes': True or False is needed"),
+        ({"avro": b"x"}, "avro is b'x': a text is needed"),
+    ],
+)
+def test_what_is_no_format_is_said(bodies: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        format_of(bodies)
 
 
 def test_text() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import operator
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import duckdb
 import pyarrow.compute as pc
@@ -18,10 +20,12 @@ import mqlake.lake
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, TopicNotFoundError
 from mqlake.lake.arrow.filters import Condition
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.live.cluster import Live, Queue
+from mqlake.lake.live.cluster import Cluster, Live, Queue
 from mqlake.lake.live.ranges import QueueRange
 from mqlake.lake.live.rows import narrowed
+from tests.broker.static_cluster import StaticCluster, on_static_brokers
 from tests.spark.rocketmq.test_source import SETTINGS, Broker, MqlakeBroker, fill
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +119,38 @@ def test_a_range_keeps_all_that_may_match(found: list[Condition], start: int, si
         matches = all(each.column == "size" or allows(each, row[each.column]) for each in found)
         assert not matches or (part is not None and part.start <= offset < part.end)
     assert part is None or (start <= part.start < part.end <= start + size)
+
+
+def test_a_static_topic_that_has_moved(tmp_path: Path) -> None:
+    """The offsets between two parts of a queue are no losses."""
+
+    async def scene(cluster: StaticCluster) -> None:
+        def read() -> list[tuple[int, int]]:
+            log = mqlake.lake.scan(
+                namesrv=cluster.namesrv_addr, topics="T", columns=["brokerName", "queueId", "queueOffset"]
+            )
+            rows = log.to_table().to_pylist()
+            assert {row["brokerName"] for row in rows} == {"__syslo__global__"}
+            return sorted((row["queueId"], row["queueOffset"]) for row in rows)
+
+        def look() -> None:
+            where = Cluster(cluster.namesrv_addr, "G")
+            with Live(where) as live:
+                queue, _ = live.queues(["T"])
+                assert live.bounds([queue]) == {queue: (0, 10_002)}
+                assert live.with_messages(queue, 0, 10_002) == [(0, 3), (10_000, 10_002)]
+                assert live.with_messages(queue, 2, 10_001) == [(2, 3), (10_000, 10_001)]
+                assert live.with_messages(queue, 3, 10_000) == live.with_messages(queue, 5, 9) == []
+
+        await cluster.map("T", 2, "broker-a")
+        await cluster.send("broker-a", 3)
+        await cluster.send("broker-a", 1, queue_id=1)
+        await cluster.move("T", "broker-b")
+        await cluster.send("broker-b", 2)
+        for broker in cluster.brokers.values():
+            assert broker.broker.store.wait_until_dispatched(PATIENCE_S)
+        expected = [(0, 0), (0, 1), (0, 2), (0, 10_000), (0, 10_001), (1, 0)]
+        assert await asyncio.to_thread(read) == expected
+        await asyncio.to_thread(look)
+
+    on_static_brokers(tmp_path, scene)

@@ -27,8 +27,9 @@ from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
-from mqlake.store import DefaultMessageStore, MessageStoreConfig
+from mqlake.store import DefaultMessageStore, MessageStoreConfig, open_store
 from tests.spark.stores import SETTINGS, copy_store, log_files, overwrite, seen
+from tests.waiting import PATIENCE_S
 
 HOUR = 3_600_000
 
@@ -180,15 +181,17 @@ def test_a_queue_file_that_was_only_begun(hours: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def inner_batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty records of a topic of inner batches, three messages in each, between those of another topic."""
+    """Sixty records of a topic of inner batches, three messages in each, between those of another topic, which the
+    index knows."""
     root = tmp_path_factory.mktemp("inner") / "store"
     config = MessageStoreConfig.from_mapping({**SETTINGS, "storePathRootDir": str(root)})
     with DefaultMessageStore(config, is_batch_topic=lambda topic: topic == "Inner") as store:
         store.load()
         store.start()
         for n in range(60):
-            for _ in range(10):
-                assert store.put_message(MessageExtBrokerInner("Other", bytes(100))).is_ok
+            for k in range(10):
+                other = MessageExtBrokerInner("Other", bytes(100), keys=f"o{n}-{k}")
+                assert store.put_message(other).is_ok
             items = encode_messages([Message("", b"%d/%d" % (n, k), keys=f"i{n}") for k in range(3)])
             batch = MessageExtBrokerInner("Inner", items, properties={PROPERTY_INNER_NUM: "3"})
             batch.sys_flag = MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
@@ -204,9 +207,53 @@ def test_inner_batches(inner_batches: Path, unpack: str) -> None:
     assert sorted(set(found)) == wanted
     assert unpack == "false" or plan.bytes_to_read < plan.bytes_of_log / 2
     for filters in ([ds.EqualTo(("keys",), "i30")], [ds.EqualTo(("keys",), "i59")]):
-        found, _ = read(inner_batches, *filters, unpack=unpack)
+        found, plan = read(inner_batches, *filters, unpack=unpack)
         assert found == read(inner_batches, *filters, unpack=unpack, skipping="false")[0]
         assert (len(found) == 3) == (unpack == "true")
+        assert plan.bytes_to_read < plan.bytes_of_log / 2
+
+
+@pytest.mark.parametrize("skip", ["true", "false"])
+@pytest.mark.parametrize("column", ["physicalOffset", "queueOffset", "storeTimestamp"])
+def test_bounds_that_a_record_lies_on(hours: Path, column: str, skip: str) -> None:
+    """The record at the bound itself comes if the comparison says so, whatever is skipped beyond it."""
+    messages = [m for m in seen(hours) if m.topic == "Hour-4"]
+    value_of: dict[str, Callable[[MessageExt], Any]] = {
+        "physicalOffset": lambda m: m.physical_offset,
+        "queueOffset": lambda m: m.queue_offset,
+        "storeTimestamp": lambda m: datetime.fromtimestamp(m.store_timestamp / 1000, UTC),
+    }
+    value = value_of[column]
+    topic = ds.EqualTo(("topic",), "Hour-4")
+    for message in (messages[0], messages[17], messages[-1]):
+        bound = value(message)
+        for compare, holds in {
+            ds.EqualTo: operator.eq,
+            ds.LessThan: operator.lt,
+            ds.LessThanOrEqual: operator.le,
+            ds.GreaterThan: operator.gt,
+            ds.GreaterThanOrEqual: operator.ge,
+        }.items():
+            wanted = [m.physical_offset for m in messages if holds(value(m), bound)]
+            found, _ = read(hours, topic, compare((column,), bound), skipping=skip)
+            assert found == wanted, (compare, bound)
+    last = messages[-1]
+    everything = [m.physical_offset for m in seen(hours)]
+    for option, holds in (("startingOffsets", operator.ge), ("endingOffsets", operator.lt)):
+        found, _ = read(hours, skipping=skip, **{option: str(last.physical_offset)})
+        assert found == [offset for offset in everything if holds(offset, last.physical_offset)]
+
+
+def test_a_queue_alone_proves_what_lies_between_its_ends(
+    long_queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all other queues are too dear: from its first unit to its last nothing but its messages is read."""
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+    mine = [m for m in seen(long_queue) if m.topic == "A"]
+    found, plan = read(long_queue, ds.EqualTo(("topic",), "A"), mode="failFast")
+    assert found == [m.physical_offset for m in mine]
+    behind = seen(long_queue)[-1].store_size
+    assert plan.bytes_to_read <= sum(m.store_size for m in mine) + behind
 
 
 def test_without_an_index(hours: Path, tmp_path: Path) -> None:
@@ -216,6 +263,12 @@ def test_without_an_index(hours: Path, tmp_path: Path) -> None:
     found, plan = read(root, keys="key-77")
     assert len(found) == 1
     assert plan.bytes_to_read == plan.bytes_of_log
+
+
+def test_the_shortest_gaps_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skipping, "RANGES_MAX", 2)
+    assert skipping.fewer([(0, 10), (20, 1000), (1500, 1510)]) == [(0, 1000), (1500, 1510)]
+    assert skipping.fewer([(0, 10), (500, 510), (520, 1000)]) == [(0, 10), (500, 1000)]
 
 
 def test_many_ranges_become_fewer(hours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,6 +533,47 @@ def long_queue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_queues_of_a_store_that_no_broker_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without topics.json, what the store noted at its clean end says whether a topic's queues are all there."""
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+    root = tmp_path / "store"
+    with open_store(root, SETTINGS) as store:
+        for n in range(90):
+            for topic, body in (("A", bytes(50)), ("B", bytes(600))):
+                assert store.put_message(MessageExtBrokerInner(topic, body, queue_id=n % 3)).is_ok
+    topic, wanted = ds.EqualTo(("topic",), "A"), [m for m in seen(root) if m.topic == "A"]
+
+    def bytes_for(store: Path) -> int:
+        found, planned = read(store, topic, mode="failFast")
+        assert found == [m.physical_offset for m in wanted]
+        return planned.bytes_to_read
+
+    everything = read(root)[1].bytes_of_log
+    assert bytes_for(root) <= sum(m.store_size for m in wanted) + 2 * 3 * 1000  # around each queue's ends
+    ends = json.loads((root / "queue-ends.json").read_text())
+
+    def noted(store: Path, text: str) -> None:
+        (store / "queue-ends.json").write_text(text)
+
+    of_a = ends["queues"]["A"]
+    for number, change in enumerate(
+        [
+            lambda store: (store / "queue-ends.json").unlink(),
+            lambda store: noted(store, "{"),
+            lambda store: noted(store, "[]"),
+            lambda store: noted(store, '{"queues": {}}'),
+            lambda store: (store / "abort").touch(),  # opened since
+            lambda store: shutil.rmtree(store / "consumequeue" / "A" / "1"),
+            lambda store: noted(store, json.dumps({"queues": {"A": {**of_a, "0": 29}}})),
+            lambda store: noted(store, json.dumps({"queues": {"A": {"0": 30, "1": 30}}})),
+            lambda store: noted(store, json.dumps({"queues": {"A": {**of_a, "3": 1}}})),
+        ]
+    ):
+        copy = copy_store(root, tmp_path / str(number))
+        change(copy)
+        assert bytes_for(copy) == everything, number
+
+
 DAMAGE: dict[str, Callable[[Path, Path], object]] = {
     "gone": lambda file, other: file.unlink(),
     "zeros": lambda file, other: file.write_bytes(bytes(200)),
@@ -580,3 +674,131 @@ def test_filters_that_exclude_each_other_read_nothing(hours: Path) -> None:
     ):
         found, plan = read(hours, *filters)
         assert (found, plan.bytes_to_read) == ([], 0)
+
+
+def planner_of(root: Path, monkeypatch: pytest.MonkeyPatch, *filters: ds.Filter) -> skipping._Planner:
+    planners: list[skipping._Planner] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            skipping._Planner, "narrowed", lambda planner, reading: planners.append(planner) or reading
+        )
+        read(root, *filters)
+    return planners[0]
+
+
+def test_batches_of_all_sizes_follow_each_other_over_the_files_of_a_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file goes on where the last batch of the one before ends: else the queue would prove nothing."""
+    root, count = tmp_path / "store", 0
+    settings = {**SETTINGS, "mapperFileSizeBatchConsumeQueue": 4 * 46, "storePathRootDir": str(root)}
+    config = MessageStoreConfig.from_mapping(settings)
+    with DefaultMessageStore(config, is_batch_topic=lambda topic: topic == "Inner") as store:
+        store.load()
+        store.start()
+        for n in range(30):
+            size = 1 + n % 7
+            items = encode_messages([Message("", b"%d/%d" % (n, k)) for k in range(size)])
+            batch = MessageExtBrokerInner("Inner", items, properties={PROPERTY_INNER_NUM: str(size)})
+            batch.sys_flag = MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
+            assert store.put_message(batch).is_ok
+            count += size
+    planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), "Inner"))
+    files = skipping.queue_files(planner._storage, ["Inner"])
+    assert len(files) > 3
+    [(name, queue)] = planner._proven_by(files, skipping._Gathered()).items()
+    assert name == ("Inner", 0) and queue.is_whole and queue.following == count
+    missing = planner._proven_by([*files[:1], *files[2:]], skipping._Gathered())
+    assert not missing[name].is_whole
+
+
+def test_a_file_of_which_nothing_is_asked_says_nothing_of_the_size(
+    long_queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked ends where a file of the queue ends."""
+    asked = ds.LessThan(("queueOffset",), 10)
+    planner = planner_of(long_queue, monkeypatch, ds.EqualTo(("topic",), "B"), asked)
+    files = skipping.queue_files(planner._storage, ["B"])
+    assert len(files) == 6
+    size = sum(m.store_size for m in seen(long_queue) if m.topic == "B" and m.queue_offset < 10)
+    assert planner._is_mostly(files, size) and not planner._is_mostly(files, 2 * size)
+
+
+def test_a_key_in_the_topics_that_are_there(
+    hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where reading all queues takes too long, a key without a topic is a scan, unless deleted topics do not count."""
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+    root = copy_store(hours, tmp_path / "store")
+    of_key = {key: [m.physical_offset for m in seen(root) if key in m.keys] for key in ("key-77", "key-390")}
+    for key, expected in of_key.items():
+        rows, planned = read(root, keys=key)
+        assert rows == expected and planned.bytes_to_read == planned.bytes_of_log
+        rows, planned = read(root, keys=key, skipping="known")
+        assert rows == expected and planned.bytes_to_read < planned.bytes_of_log / 4
+    shutil.rmtree(root / "consumequeue" / "Hour-1")
+    assert read(root, keys="key-77")[0] == of_key["key-77"]
+    assert read(root, keys="key-77", skipping="known")[0] == []
+    assert read(root, keys="key-390", skipping="known")[0] == of_key["key-390"]
+    monkeypatch.setattr(skipping, "LOOKUPS_MAX", 8)
+    assert read(root, keys="key-77", skipping="known")[0] == of_key["key-77"]
+
+
+def test_a_topic_whose_queues_are_believed(
+    hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages alone are read, not what lies before and after them, unless the store was not closed."""
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+    root = copy_store(hours, tmp_path / "store")
+    topic = ds.EqualTo(("topic",), "Hour-2")
+    wanted = [m.physical_offset for m in seen(root) if m.topic == "Hour-2"]
+    size = sum(m.store_size for m in seen(root) if m.topic == "Hour-2")
+    rows, planned = read(root, topic)
+    assert rows == wanted and planned.bytes_to_read > 4 * size
+    rows, planned = read(root, topic, skipping="known")
+    assert rows == wanted and planned.bytes_to_read < 2 * size
+    assert read(root, topic, skipping="known", mode="permissive")[1].bytes_to_read > 4 * size
+    both = [ds.In(("topic",), ("Hour-2", "Hour-3"))]
+    shutil.rmtree(root / "consumequeue" / "Hour-3")
+    assert len(read(root, *both, skipping="known")[0]) == 2 * len(wanted), "without queues nothing is known"
+    (root / "abort").write_text("1")
+    rows, planned = read(root, topic, skipping="known")
+    assert rows == wanted and planned.bytes_to_read > 4 * size
+
+
+def test_what_a_writer_has_not_dispatched_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+    root = tmp_path / "store"
+    with open_store(root, SETTINGS) as store:
+
+        def put(topic: str, count: int) -> None:
+            for n in range(count):
+                assert store.put_message(
+                    MessageExtBrokerInner(topic, bytes(100), keys=[f"{topic}-{n}"])
+                ).is_ok
+
+        put("A", 20), put("B", 100)
+        assert store.wait_until_dispatched(PATIENCE_S)
+        store._reput_service.shutdown(timeout_s=PATIENCE_S)
+        put("A", 3)
+        rows, planned = read(root, ds.EqualTo(("topic",), "A"), skipping="known")
+        assert len(rows) == 23
+        assert planned.bytes_to_read < planned.bytes_of_log / 2
+
+
+def test_the_index_alone_finds_a_key_of_a_topic_without_inner_batches(
+    hours: Path, inner_batches: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows no message of those."""
+    message = next(m for m in seen(hours) if m.keys == "key-170")
+    key = ds.EqualTo(("keys",), "key-170")
+    planner = planner_of(hours, monkeypatch, ds.EqualTo(("topic",), message.topic), key)
+    found = planner._by_index_alone(1 << 30)
+    assert found is not None and message.physical_offset in covered(found)
+    assert found.cost < planner._high / 10
+    for root, topic in ((hours, "Nobody"), (inner_batches, "Inner")):
+        planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), topic), key)
+        assert planner._by_index_alone(1 << 30) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(skipping.key_index, "hits", lambda *_: None)
+        assert planner_of(hours, patch, ds.EqualTo(("topic",), message.topic), key)._by_index_alone(1) is None

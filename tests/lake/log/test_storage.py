@@ -31,6 +31,28 @@ def test_no_store_there() -> None:
         plan(Storage("memory://nowhere"))
 
 
+def test_a_place_that_cannot_be_reached_is_named(remote: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the file system's own library, such as botocore's, are no OSErrors."""
+
+    class EndpointError(Exception):
+        pass
+
+    def away(*_: object, **__: object) -> None:
+        raise EndpointError("Could not connect to the endpoint")
+
+    for name, ask in {
+        "ls": lambda: remote.directories(""),
+        "exists": lambda: remote.exists("abort"),
+        "cat_file": lambda: remote.read(remote.path("commitlog"), 0, 1),
+    }.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryFileSystem, name, away)
+            with pytest.raises(
+                ConnectionError, match=rf"^{remote.root} cannot be reached: Could not connect"
+            ):
+                ask()
+
+
 class Requests:
     """What is asked of a remote store while one query is planned and read, and its rows."""
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import mqlake.lake.tables.step
+import mqlake.lake.tables.append_run
 from tests.lake.tables import victim
 
 WORKER_POINTS = ("a batch is written", "a file is closed")
 WRITTEN_BY_TASKS = {"planned", *WORKER_POINTS, "all files are written"}
-write_pieces = mqlake.lake.tables.step.write_pieces
+write_pieces = mqlake.lake.tables.append_run.write_pieces
 
 
 def driver_points(format: str) -> list[str]:

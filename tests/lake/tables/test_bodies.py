@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable as NativeTable
@@ -12,10 +15,14 @@ from deltalake.schema import VariantType
 from pyspark.sql.types import VariantVal
 
 from mqlake.cli.main import cli
-from mqlake.errors import ConfigError, TableError
+from mqlake.errors import ConfigError, OffsetOutOfRangeError, TableError
 from mqlake.lake.bodies.body_format import BodyFormat
 from mqlake.lake.bodies.evolution import SchemaChangeError
-from mqlake.lake.tables.table import DECODER
+from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.tables import bodies as module
+from mqlake.lake.tables.config import Topic
+from mqlake.lake.tables.state import TableState
+from mqlake.lake.tables.table import DECODER, Head, Version
 from mqlake.lake.tables.topic import TopicTable
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
@@ -150,3 +157,57 @@ def test_the_command(tmp_path: Path) -> None:
     for bad, said in (("yaml:x", "yaml"), ("json:id lonk", "lonk")):
         done = CliRunner().invoke(cli, [*run, "--bodies", bad])
         assert done.exit_code != 0 and said in done.output
+
+
+class Asked:
+    """Scans, and what each was asked; one store cannot be read from the middle."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, Any, Any]] = []
+
+    def __call__(self, path: Any, topic: str, *, columns: list[str], namesrv: Any, start: Any) -> Any:
+        assert (topic, columns) == (ORDERS, ["body"])
+        self.calls.append((path, namesrv, start))
+        if path == "/gone" or (path == "/cut" and start is not None):
+            raise OffsetOutOfRangeError("the log begins later")
+        return SimpleNamespace(head=lambda count: pa.table({"body": [b"%d" % count]}))
+
+
+@pytest.mark.parametrize("place", [{"stores": {"a": "/a", "b": "/b"}}, {"namesrv": "n:1"}])
+def test_which_bodies_a_schema_is_inferred_from(
+    monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]
+) -> None:
+    """The first ones of a new table; of one that there is, those that came after its last commit."""
+    asked = Asked()
+    monkeypatch.setattr(module, "scan", asked)
+    topic = Topic(ORDERS, **place)
+    at = [Version(3, 5000, "", None, None), Version(2, 1000, "", None, None)]
+    state = TableState({"a": Mark(77)})
+
+    def starts(state: TableState | None, versions: list[Version]) -> list[Any]:
+        asked.calls.clear()
+        table: Any = SimpleNamespace(head=lambda: Head(3, state), versions=lambda: versions)
+        module._sample(topic, table)
+        return [start for _, _, start in asked.calls]
+
+    module._sample(topic, None)
+    if topic.stores:
+        assert asked.calls == [("/a", None, None), ("/b", None, None)]
+        assert starts(state, at) == [77, None] and starts(None, at) == [None, None]
+    else:
+        assert asked.calls == [(None, "n:1", None)]
+        assert starts(state, at) == [datetime.fromtimestamp(5, UTC)]
+        assert starts(None, at) == [None] and starts(state, []) == [None]
+
+
+def test_a_log_that_has_gone_on_without_its_table_is_sampled_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run says what is lost; one that cannot be read at all is an error."""
+    asked = Asked()
+    monkeypatch.setattr(module, "scan", asked)
+    table: Any = SimpleNamespace(head=lambda: Head(3, TableState({"a": Mark(77)})))
+    module._sample(Topic(ORDERS, {"a": "/cut"}), table)
+    assert [start for _, _, start in asked.calls] == [77, None]
+    with pytest.raises(OffsetOutOfRangeError):
+        module._sample(Topic(ORDERS, {"b": "/gone"}), table)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import mqlake.lake
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.lake import topic_table
 from mqlake.lake.tables.config import Lake, LakeFile, Topic, store_names, table_name
+from tests.lake.tables.lakes import put, save
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -55,6 +58,22 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, text: str, match: str) -
         LakeFile.load(str(tmp_path))
 
 
+def test_a_lake_without_its_file_says_how_to_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that were filled by `lake run --warehouse` have no lake.toml that topic_table() could read."""
+    said = rf"there is no lake.toml in {tmp_path}.*mqlake lake add NAME=STORE --warehouse {tmp_path} --topic"
+    with pytest.raises(ConfigError, match=said):
+        topic_table(tmp_path, "Orders")
+    with pytest.raises(ConfigError, match=rf"^there is no {tmp_path}/other$"):
+        topic_table(tmp_path / "other", "Orders")
+    put(tmp_path / "store", 4)
+    save(tmp_path, tmp_path / "store", "delta", "Orders")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert topic_table("~", "Orders").append_new().rows == 2
+    stores, lake = store_names(("a=~/store",)), Lake("~/lake")
+    assert (stores, lake.warehouse) == ({"a": f"{tmp_path}/store"}, f"{tmp_path}/lake")
+    assert mqlake.lake.scan("~/store", "Orders").count_rows() == 2
+
+
 def test_names() -> None:
     assert [table_name(each) for each in ("Orders", "%RETRY%g", "a-b.c", "7up")] == [
         "Orders", "_RETRY_g", "a_b_c", "_7up",
@@ -78,3 +97,23 @@ def test_catalogs(tmp_path: Path) -> None:
         Lake("", catalog="ftp://x").catalog_options()
     with pytest.raises(UnknownKeyError):
         Lake("/x", "parquet")
+    for more in ({"catalog": "prod"}, {"catalog_properties": {"a": "b"}}):
+        with pytest.raises(ConfigError, match="a catalog is for Iceberg"):
+            Lake("/x", "delta", **more)  # type: ignore[arg-type]
+
+
+def test_where_a_warehouse_may_be(tmp_path: Path) -> None:
+    """Anywhere, but for that of an Iceberg lake whose catalog would be a file in it."""
+    for lake in (
+        Lake("s3://bucket/lake", "delta"),
+        Lake("s3://bucket/lake", "iceberg", "prod"),
+        Lake(str(tmp_path), "iceberg"),
+        Lake(str(tmp_path / "new"), "delta"),
+        Lake("", "iceberg", "prod"),
+    ):
+        lake.check_warehouse()
+    with pytest.raises(ConfigError, match="is no local directory, and Iceberg's catalog is a file in it"):
+        Lake("s3://bucket/lake", "iceberg").check_warehouse()
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file: name a directory"):
+        Lake(str(tmp_path / "file"), "delta").check_warehouse()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,15 @@ import deltalake
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pytest
 
+from mqlake.errors import TableConflictError, TableUnavailableError
+from mqlake.lake.tables import delta
+from tests.lake.tables import contract
 from tests.lake.tables.lakes import as_rows, expected, open_topic, put, rows_in
+
+pytestmark = pytest.mark.filterwarnings("error::DeprecationWarning")
+"""What the library takes out next is heard of before."""
 
 TABLE = Path("lake", "mqlake", "Orders")
 
@@ -86,6 +95,17 @@ def test_rows_that_another_engine_changed_are_read_as_they_are(tmp_path: Path) -
     assert "note" in found.schema.names
 
 
+def test_a_storage_that_is_away_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with --follow waits for it, as for a catalog."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    away = {"endpoint_url": "http://127.0.0.1:9", "allow_http": "true", "max_retries": "0"}
+    monkeypatch.setattr(delta, "storage_options", lambda: away)
+    said = r"^table t: its storage does not answer: .*: Connection refused \(os error 111\); try again$"
+    with pytest.raises(TableUnavailableError, match=said):
+        delta.DeltaTable.load("s3://bucket/table", "t")
+
+
 def test_care(tmp_path: Path) -> None:
     orders = filled(tmp_path, 4)
     table = orders.table
@@ -94,5 +114,72 @@ def test_care(tmp_path: Path) -> None:
     stray.write_bytes(b"x" * 100)
     assert table.orphans(datetime.now(UTC) + timedelta(hours=1)) == [(str(stray), 100)]
     assert table.orphans(datetime.now(UTC) - timedelta(hours=1)) == []
-    table.expire(datetime.now(UTC) - timedelta(hours=2), 1)
+    assert table.expire(datetime.now(UTC) - timedelta(hours=2), 1) == (
+        0,
+        0,
+    )  # all younger than its log's month
     assert rows_in(table) == expected(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.check_an_empty_table,
+        contract.check_versions,
+        contract.check_commits,
+        contract.check_columns_of_two_writers,
+    ],
+)
+def test_what_every_table_promises(tmp_path: Path, check: Callable[[Path, str], None]) -> None:
+    check(tmp_path, "delta")
+
+
+def test_columns_that_change_while_another_one_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows are written again, and those of the other one would not be among them."""
+    orders = filled(tmp_path, 1)
+    put(tmp_path / "store", 20, 20)
+    other = open_topic(tmp_path, tmp_path / "store", "delta")
+    before = orders.table.schema
+    at = before.get_field_index("queueId")
+    wider = before.set(at, before.field(at).with_type(pa.int64())).append(pa.field("note", pa.string()))
+    scan = delta.scan_files
+
+    def meanwhile(*given: Any) -> Any:
+        with ThreadPoolExecutor(
+            1
+        ) as pool:  # deltalake is waiting for these rows, and takes no call in its thread
+            assert pool.submit(other.append_new).result().rows == 10
+        return scan(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "scan_files", meanwhile)
+        with pytest.raises(TableConflictError, match="its columns are as before: try again"):
+            orders.table.evolve(wider, {})
+    assert other.table.schema == before
+    orders.table.evolve(wider, {"a": "b"})
+    assert orders.table.schema.field("queueId").type == pa.int64() and orders.table.properties["a"] == "b"
+    found = pa.Table.from_batches(orders.table.scan(orders.table.head().version, None, None))
+    assert as_rows(found) == expected(tmp_path / "store") and found["note"].null_count == 20
+    assert orders.append_new().rows == 0, "its position is kept"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wider"),
+    [
+        (pa.int32(), pa.int32(), False),
+        (pa.int32(), pa.int64(), True),
+        (pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int32()), ("b", pa.string())]), False),
+        (pa.struct([("a", pa.int32()), ("b", pa.int32())]), pa.struct([("b", pa.int64())]), True),
+        (pa.struct([("a", pa.int32()), ("b", pa.int32())]), pa.struct([("b", pa.int32())]), False),
+        (pa.list_(pa.int32()), pa.list_(pa.int32()), False),
+        (pa.list_(pa.struct([("a", pa.int32())])), pa.list_(pa.struct([("a", pa.int64())])), True),
+        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int32()), False),
+        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int64()), True),
+        (pa.struct([("a", pa.int32())]), pa.int32(), True),
+    ],
+)
+def test_what_is_a_wider_number(old: pa.DataType, new: pa.DataType, wider: bool) -> None:
+    """It cannot be added beside the rows that are there."""
+    assert delta.widens(old, new) is wider

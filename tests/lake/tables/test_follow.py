@@ -11,11 +11,12 @@ from pathlib import Path
 import prometheus_client
 import pytest
 
+from mqlake.errors import TableError
 from mqlake.lake.tables import follow as module
+from mqlake.lake.tables.append_run import LocalEngine, StepReport, TableReport
 from mqlake.lake.tables.config import Lake
 from mqlake.lake.tables.follow import follow
 from mqlake.lake.tables.metrics import TableMetrics
-from mqlake.lake.tables.step import LocalEngine, StepReport
 from mqlake.lake.tables.topic import TopicTable
 from tests.lake.tables.lakes import expected, open_topic, put, rows_in, topic_of
 
@@ -112,3 +113,60 @@ def test_a_lake_that_goes_away_is_waited_for(
         follow([orders], LocalEngine(), Rounds(), reports.append, interval_s=0)
     assert [step.tables[0].rows for step in reports] == [10, 10]
     assert rows_in(orders.table) == expected(store)
+
+
+def test_a_table_that_cannot_be_asked_has_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have; and all that a run did is counted."""
+    put(tmp_path / "store", 20)
+    orders, other = (
+        open_topic(tmp_path, tmp_path / "store", "delta", topic) for topic in ("Orders", "Other")
+    )
+
+    def away() -> None:
+        raise TableError("its storage is away")
+
+    monkeypatch.setattr(orders.table, "head", away)
+    metrics = TableMetrics([orders, other])
+    report = TableReport("Other", "mqlake.Other", 1, 2, 3, 4, 5, 6)
+    for _ in range(2):
+        metrics.add(StepReport([report], seconds=0.5))
+    text = prometheus_client.generate_latest(metrics.registry).decode()
+    assert "mqlake.Orders" not in text
+    assert 'mqlake_lake_lag_messages{table="mqlake.Other"} 10.0' in text
+    for name, value in zip(
+        ("rows", "undecoded", "files", "bytes", "commits", "conflicts"), range(1, 7), strict=True
+    ):
+        assert f'mqlake_lake_{name}_total{{table="mqlake.Other"}} {2.0 * value}' in text
+    assert "mqlake_lake_step_seconds_sum 1.0" in text
+
+
+def test_tables_of_two_places_are_due_apart(tmp_path: Path) -> None:
+    """The first step of each is made at once; what waits for its interval holds up no other."""
+    tables = []
+    for name in ("one", "two"):
+        put(tmp_path / name / "store", 10)
+        tables.append(open_topic(tmp_path / name, tmp_path / name / "store", "delta"))
+    now, reports = [1000.0], list[StepReport]()
+
+    class Rounds(threading.Event):
+        left = 0
+
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout == module.POLL_S
+            self.left += 1
+            if self.left == 1:
+                put(tmp_path / "one" / "store", 10, 10)
+                now[0] += 59.9  # not due yet
+            elif self.left == 2:
+                assert len(reports) == 2
+                now[0] += 0.1
+            elif self.left == 3:
+                assert len(reports) == 3
+                put(tmp_path / "two" / "store", 10, 10)
+            else:
+                self.set()
+            return self.is_set()
+
+    follow(tables, LocalEngine(), Rounds(), reports.append, interval_s=60, clock=lambda: now[0])
+    assert [step.tables[0].rows for step in reports] == [5, 5, 5, 5]
+    assert rows_in(tables[1].table) == expected(tmp_path / "two" / "store")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ from mqlake.errors import ConfigError, TableError
 from mqlake.lake.tables import iceberg as module
 from mqlake.lake.tables.iceberg import open_catalog
 from mqlake.lake.tables.topic import TopicTable
+from tests.lake.tables import contract
 from tests.lake.tables.lakes import as_rows, expected, lake_of, open_topic, put, rows_in, topic_of
+
+pytestmark = pytest.mark.filterwarnings("error::DeprecationWarning")
+"""What the library takes out next is heard of before."""
 
 
 def native(table: Any) -> Any:
@@ -67,6 +72,27 @@ def test_the_state_outlives_the_expiry_of_its_snapshots(tmp_path: Path) -> None:
     assert orders.table.head().state == state
     put(tmp_path / "store", 20, 100)
     assert open_topic(tmp_path, tmp_path / "store", "iceberg").append_new().rows == 10
+    assert rows_in(orders.table) == expected(tmp_path / "store")
+
+
+def test_a_version_does_not_get_the_position_of_a_later_one(tmp_path: Path) -> None:
+    """The rows of the later one would never be read again. Rolled back to what another engine wrote, all before it
+    expired."""
+    orders = filled(tmp_path, 1, partition="none")
+    table = native(orders)
+    table.overwrite(table.scan().to_arrow())
+    foreign = native(orders).metadata.current_snapshot_id
+    put(tmp_path / "store", 20, 20)
+    assert orders.append_new().rows == 10
+    later = orders.table.head().version
+    table = native(orders)
+    old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id not in (foreign, later)]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    orders.table.rewind(foreign)
+    with pytest.raises(TableError, match=f"version {foreign} was made by another engine.*such as {later}"):
+        open_topic(tmp_path, tmp_path / "store", "iceberg").append_new()
+    orders.table._native.manage_snapshots().set_current_snapshot(later).commit()
+    assert open_topic(tmp_path, tmp_path / "store", "iceberg").append_new().rows == 0
     assert rows_in(orders.table) == expected(tmp_path / "store")
 
 
@@ -170,3 +196,81 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     put(tmp_path / "other", 4)
     with pytest.raises(TableError, match="is that of topic Orders"):
         TopicTable.open(lake_of(tmp_path, "iceberg"), topic_of(tmp_path / "other", "Other", table="Orders"))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.check_an_empty_table,
+        contract.check_versions,
+        contract.check_commits,
+        contract.check_columns_of_two_writers,
+    ],
+)
+def test_what_every_table_promises(tmp_path: Path, check: Callable[[Path, str], None]) -> None:
+    check(tmp_path, "iceberg")
+
+
+def test_a_namespace_that_another_process_makes_meanwhile(tmp_path: Path) -> None:
+    """SQL catalogs report it in their own words; a namespace that is not there afterwards is an error all the same."""
+    catalog: Any = open_catalog(
+        "t", {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path)}
+    )
+    make = catalog.create_namespace_if_not_exists
+
+    def fails(_name: str) -> None:
+        raise RuntimeError("UNIQUE constraint failed")
+
+    def fails_afterwards(name: str) -> None:
+        make(name)
+        fails(name)
+
+    schema = pa.schema([pa.field("storeTimestamp", pa.timestamp("us", "UTC"))])
+    catalog.create_namespace_if_not_exists = fails
+    with pytest.raises(TableError, match="UNIQUE constraint"):
+        module.IcebergTable.create(catalog, "n.t", schema, {}, day="")
+    catalog.create_namespace_if_not_exists = fails_afterwards
+    assert module.IcebergTable.create(catalog, "n.t", schema, {}, day="").name == "n.t"
+
+
+def test_a_compaction_with_nothing_to_do_commits_nothing(tmp_path: Path) -> None:
+    """Neither of one small file, nor of a table that no run has filled: its rows have no position to keep."""
+    orders = filled(tmp_path, 1)
+    version = orders.table.head().version
+    assert orders.table.compact(1 << 20) == (1, 1) and orders.table.head().version == version
+    empty = TopicTable.open(
+        lake_of(tmp_path, "iceberg"), topic_of(tmp_path / "store", "Other", partition="none")
+    )
+    rows = native(orders).scan().to_arrow().cast(orders.table.schema)
+    for _ in range(2):
+        native(empty).append(rows)
+    version = empty.table.head().version
+    assert empty.table.head().state is None
+    assert empty.table.compact(1 << 20) == (2, 2) and empty.table.head().version == version
+
+
+def test_the_innermost_error_is_told() -> None:
+    inner = ConnectionRefusedError("nobody is there")
+    wrapped = ValueError(RuntimeError("pool", "more"), inner)
+    assert str(module.root_cause(wrapped)) == "('pool', 'more')"
+    told = ValueError("the reason", inner)
+    assert module.root_cause(told) is told, "only what comes first is what it was raised for"
+    for name in ("orig", "reason"):
+        error = RuntimeError("outer")
+        setattr(error, name, ValueError(inner))
+        assert module.root_cause(error) is inner
+    assert module.root_cause(inner) is inner
+
+
+def test_a_table_that_does_not_say_what_is_kept_keeps_all(tmp_path: Path) -> None:
+    """One that another tool has made, or that somebody told so."""
+    for name in (module.KEEP, module.KEEP_MS):
+        put(tmp_path / name, 10)
+        orders = open_topic(tmp_path / name, tmp_path / name, "iceberg")
+        orders.append_new()
+        native = orders.table._native  # type: ignore[attr-defined]
+        with native.transaction() as transaction:
+            transaction.remove_properties(name)
+        orders.table.head()
+        orders.table.tidy()
+        assert rows_in(orders.table) == expected(tmp_path / name)

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, TableError
+from mqlake.lake.tables import latest as latest_module
 from mqlake.lake.tables.config import LakeFile, Topic
 from mqlake.lake.tables.latest import newest
 from mqlake.lake.tables.topic import RunOptions, TopicTable
@@ -109,10 +110,47 @@ def test_verify_finds_what_others_did(tmp_path: Path) -> None:
     twice = pa.table(native.to_pyarrow_table()).filter(pc.field("keys") == other)
     native.delete(f"keys = '{some}'")
     deltalake.write_deltalake(native, twice, mode="append")
-    findings = "\n".join(table.verify().findings)
+    report = table.verify()
+    findings = "\n".join(report.findings)
+    assert sum(each.rows for each in report.queues) == report.rows > 0 and not report.is_sound
     assert f"key {some!r}: missing" in findings and "is there 2 times" in findings
     with pytest.raises(TableError, match="latest rows only"):
         table.at(datetime.now(UTC))
+
+
+def test_verify_finds_a_row_that_is_not_the_latest(tmp_path: Path) -> None:
+    """And one that lies beyond what the table says it has."""
+    import deltalake
+
+    latest: Rows = {}
+    change(tmp_path / "store", latest, random.Random(9), 80)
+    table = opened(tmp_path, "delta")
+    table.append_new()
+    key = min(latest)
+    native = deltalake.DeltaTable(table.table.location)
+    native.update({"queueOffset": "queueOffset + 1000", "physicalOffset": "1"}, predicate=f"keys = '{key}'")
+    queue, findings = f"broker-a:{int(key[1:]) % 3}", table.verify().findings
+    assert any(
+        line.startswith(f"queue {queue}: the rows end at 10") and "its position says" in line
+        for line in findings
+    )
+    [line] = [line for line in findings if line.startswith(f"key {key!r}: the table has {queue} offset 10")]
+    assert f", the latest is {queue} offset " in line
+
+
+def test_verify_finds_another_message_at_the_same_queue_offset(tmp_path: Path) -> None:
+    """As a topic has it that was deleted and made again."""
+    import deltalake
+
+    latest: Rows = {}
+    change(tmp_path / "store", latest, random.Random(9), 80)
+    table = opened(tmp_path, "delta")
+    table.append_new()
+    key = min(latest)
+    native = deltalake.DeltaTable(table.table.location)
+    native.update({"physicalOffset": "physicalOffset + 1"}, predicate=f"keys = '{key}'")
+    [line] = table.verify().findings
+    assert line.startswith(f"key {key!r}: broker-a:{int(key[1:]) % 3} offset ") and "another message" in line
 
 
 def test_the_commands(tmp_path: Path) -> None:
@@ -164,3 +202,74 @@ def test_the_newest_row_of_a_key() -> None:
         rows[4],
     ]
     assert newest(found.slice(0, 0)).num_rows == 0
+    for stored, of in ((20, "a"), (5, None)):  # a row that does not say its broker is of none of the others'
+        some = [("x", "a", 1, 1, stored), ("x", None, 9, 1, 10)]
+        found = newest(pa.table(dict(zip(names, map(list, zip(*some, strict=True)), strict=True))))
+        assert found["brokerName"].to_pylist() == [of]
+
+
+def test_verify_knows_what_came_after_the_table(tmp_path: Path) -> None:
+    """Also to a queue that the table has nothing of; and it tells how far it is."""
+    latest: Rows = {}
+    change(tmp_path / "store", latest, random.Random(5), 40)
+    table = opened(tmp_path, "delta")
+    table.append_new()
+    with open_store(tmp_path / "store", {**SETTINGS}) as store:
+        assert store.put_message(MessageExtBrokerInner(ORDERS, b"new", keys="new", queue_id=7)).is_ok
+    told: list[tuple[int, int]] = []
+    report = table.verify(report=lambda done, total: told.append((done, total)))
+    assert report.findings == [] and report.is_sound
+    assert told[-1] == (len(latest), len(latest))
+    table.append_new()
+    assert table.verify().rows == len(latest) + 1
+
+
+def test_changes_that_others_replaced_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest_module, "REDUCE_BYTES", 4000)
+    writer, held = latest_module.LatestWriter(), 0
+    for n in range(200):
+        writer.add(
+            pa.record_batch(
+                {
+                    "keys": ["a", "b", "", None],
+                    "brokerName": ["x"] * 4,
+                    "physicalOffset": [n] * 4,
+                    "queueOffset": [n] * 4,
+                    "storeTimestamp": [n] * 4,
+                    latest_module.DELETED: [n == 199] * 4,
+                }
+            )
+        )
+        held = max(held, sum(each.nbytes for each in writer._batches))
+    assert held <= 4000
+    changes, written = writer.changes(), writer.close()
+    assert changes is not None and written.changes == changes and written.unkeyed == 400
+    assert changes.to_pydict()["queueOffset"] == [199, 199] and changes[
+        latest_module.DELETED
+    ].to_pylist() == [
+        True,
+        True,
+    ]
+    assert latest_module.LatestWriter().changes() is None
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_upsert_that_another_one_came_before_leaves_no_file(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest: Rows = {}
+    change(tmp_path / "store", latest, random.Random(4), 40)
+    table, other = opened(tmp_path, format), opened(tmp_path, format)
+    commit = table.table.commit
+
+    def too_late(*given: Any) -> None:
+        monkeypatch.setattr(table.table, "commit", commit)
+        other.append_new()
+        commit(*given)
+
+    monkeypatch.setattr(table.table, "commit", too_late)
+    table.append_new()
+    paths = table.table.paths(table.table.head().version)
+    assert paths is not None and found_in(table) == latest
+    there = {str(path) for path in (tmp_path / "lake").rglob("*.parquet")}
+    assert there == {path.removeprefix("file://") for path in paths}

@@ -60,3 +60,40 @@ def test_columns_that_a_table_cannot_have_are_refused() -> None:
         TableRows(NEEDED, Lengths())
     with pytest.raises(UnknownKeyError):
         TableRows((*NEEDED, "bodies"))
+
+
+def test_what_of_the_log_some_columns_need() -> None:
+    plain, decoded = TableRows(), TableRows((*NEEDED, "body"), Lengths())
+    assert plain.read_for(["keys", "queueId", "other"]) == ["queueId", "keys"]
+    assert plain.read_for(["body"]) == ["body"]
+    assert plain.read_for([]) == [plain.columns[0]], "rows are counted by one"
+    assert decoded.read_for(["queueId"]) == ["queueId"]
+    assert decoded.read_for(["length", "queueId"]) == ["queueId", "body"]
+    assert decoded.read_for(["undecoded", "body"]) == ["body"]
+
+
+@pytest.mark.parametrize("decoder", [None, Lengths()])
+def test_some_columns_of_rows(decoder: Lengths | None) -> None:
+    """Those that the log does not have are null; the name of the store is there where the rows do not say a broker."""
+    rows = TableRows((*NEEDED, "body"), decoder)
+    names = ["brokerName", "queueId", "body"]
+    nobody, somebody = (
+        pa.record_batch([pa.array([broker] * 2, pa.string()), [1, 2], [b"abc", b"ab"]], names)
+        for broker in (None, "b")
+    )
+    wanted = pa.schema(
+        [("queueId", pa.int64()), ("brokerName", pa.string()), ("note", pa.string()), ("length", pa.int32())]
+    )
+    lengths = [None, 2] if decoder is not None else [None, None]
+    for batch, name in ((nobody, "a"), (somebody, "b")):
+        found = rows.some_of(batch, "a", wanted)
+        assert found.schema == wanted
+        assert found.to_pydict() == {
+            "queueId": [1, 2],
+            "brokerName": [name] * 2,
+            "note": [None] * 2,
+            "length": lengths,
+        }
+    without = rows.some_of(nobody.select(["queueId"]), "a", pa.schema([("queueId", pa.int32())]))
+    assert without.to_pydict() == {"queueId": [1, 2]}
+    assert rows.some_of(nobody.slice(0, 0), "a", wanted).num_rows == 0

@@ -153,3 +153,28 @@ def test_streams_whose_checkpoints_and_tables_go_back(steps: list[tuple[str, int
         found = table[-1][1]
         assert max(Counter(found).values(), default=1) == 1
         assert sorted(found) == list(range(max(found, default=-1) + 1))
+
+
+def test_which_rows_are_left_out_as_the_table_has_them() -> None:
+    """A stream that goes on knows its own rows; those of other streams count with onReplay=skip alone."""
+    other = "Orders@a:1"
+    state = replace(WRITTEN, queues={**WRITTEN.queues, other: (7, "other")})
+    assert floors_of(state, "q", "q", SKIP) == {other: 7}
+    assert floors_of(state, "q", "new", SKIP) == floors_of(state, "new", "new", SKIP) == {QUEUE: 20, other: 7}
+    known = replace(state, apps={"q": App("q", 1, {}, {QUEUE: 3, other: 9})})
+    assert floors_of(known, "q", "q", SKIP) == {QUEUE: 3, other: 9}
+    assert floors_of(known, "q", "q", FAIL) == {QUEUE: 3, other: 9}
+    for app, query, on_replay in (("q", "new", FAIL), ("new", "new", FAIL), ("q", "q", APPEND)):
+        assert floors_of(known, app, query, on_replay) == {}
+    assert floors_of(None, "q", "q", SKIP) == {}
+
+
+@pytest.mark.parametrize(("count", "said"), [(3, ""), (4, " and others")])
+def test_some_of_many_queues_are_named(count: int, said: str) -> None:
+    names = [f"Orders@a:{number}" for number in range(count)]
+    rows = {name: QueueRange(0, 9, 10) for name in names}
+    state = decide(None, Batch("q", "q", 0, rows), FAIL, "t")
+    with pytest.raises(TableError) as caught:
+        decide(state, Batch("new", "new", 0, rows), FAIL, "t")
+    assert f"{', '.join(names[:3])}{said}" in str(caught.value) and said in str(caught.value)
+    assert ("and others" in str(caught.value)) is bool(said)

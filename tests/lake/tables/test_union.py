@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from mqlake.errors import OffsetOutOfRangeError, TableError
 from tests.lake.tables.lakes import FORMATS, as_rows, expected, open_topic, put
 from tests.spark.stores import log_files
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -63,6 +64,31 @@ def test_engines_and_filters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_a_commit_while_the_position_is_read_drops_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    """The position of the newer commit with the rows of the older version would leave out what lies between."""
+    store = tmp_path / "store"
+    put(store, 30)
+    orders = open_topic(tmp_path, store, format)
+    orders.append_new()
+    put(store, 30, 30)
+    last = orders.table.last
+
+    def commits_before_it_reads(kind: Any, version: int | None) -> Any:
+        monkeypatch.setattr(orders.table, "last", last)
+        assert open_topic(tmp_path, store, format).append_new().rows == 15
+        return last(kind, version)
+
+    monkeypatch.setattr(orders.table, "last", commits_before_it_reads)
+    assert as_rows(orders.union().to_table()) == expected(store)
+    put(store, 30, 60)
+    monkeypatch.setattr(orders.table, "last", commits_before_it_reads)
+    report = orders.verify()
+    assert (report.findings, report.rows) == ([], 30)
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_as_of(tmp_path: Path, format: str) -> None:
     store = tmp_path / "store"
     put(store, 20)
@@ -87,7 +113,7 @@ def test_a_hole_between_table_and_log_is_no_answer(tmp_path: Path) -> None:
     store = tmp_path / "store"
     put(store, 100)
     orders: Any = open_topic(tmp_path, store, "delta", bytes_max=3000)
-    from mqlake.lake.tables.step import LocalEngine
+    from mqlake.lake.tables.append_run import LocalEngine
     from mqlake.lake.tables.topic import one_step
 
     one_step([orders], LocalEngine())
@@ -95,3 +121,28 @@ def test_a_hole_between_table_and_log_is_no_answer(tmp_path: Path) -> None:
     log_files(store)[0].unlink()
     with pytest.raises(OffsetOutOfRangeError, match="begins at 16384"):
         orders.union()
+
+
+def test_a_filter_and_a_time_hold_together_and_every_zone_is_understood(tmp_path: Path) -> None:
+    """A time without a zone is in UTC, as those of the table are."""
+    store = tmp_path / "store"
+    put(store, 30)
+    orders = open_topic(tmp_path, store, "delta")
+    orders.append_new()
+    last = expected(store)[-1]["storeTimestamp"]
+    until(lambda: datetime.now(UTC) > last + timedelta(milliseconds=1))
+    put(store, 10, 30)
+    orders.append_new()
+    put(store, 10, 40)
+    moment = last + timedelta(milliseconds=1)
+    before = [row for row in expected(store) if row["storeTimestamp"] < moment]
+    assert 0 < len(before) < len(expected(store))
+    for given in (
+        moment,
+        moment.replace(tzinfo=None),
+        moment.astimezone(timezone(timedelta(hours=2))),
+    ):
+        found = orders.at(given)
+        assert as_rows(found.to_table()) == before
+        chosen = [row for row in before if row["queueId"] == 1]
+        assert as_rows(found.to_table(filter=pc.field("queueId") == 1)) == chosen

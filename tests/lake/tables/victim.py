@@ -19,8 +19,8 @@ POINTS = {
     "planned": "mqlake.lake.tables.source:StoreSource.plan",
     "a batch is written": "mqlake.lake.tables.files:TableWriter.write",
     "a file is closed": "mqlake.lake.tables.files:_OpenFile.close",
-    "all files are written": "mqlake.lake.tables.step:write_pieces",
-    "checked": "mqlake.lake.tables.step:check_dense",
+    "all files are written": "mqlake.lake.tables.append_run:write_pieces",
+    "checked": "mqlake.lake.tables.append_run:check_dense",
     "the state is looked at": "mqlake.lake.tables.{format}:{Format}Table.head",
     "committed": "mqlake.lake.tables.{format}:{Format}Table.commit",
 }
@@ -37,8 +37,8 @@ def points_of(format: str) -> list[str]:
 
 
 def run(case: dict[str, Any]) -> None:
+    from mqlake.lake.tables.append_run import LocalEngine
     from mqlake.lake.tables.config import LakeFile
-    from mqlake.lake.tables.step import LocalEngine
     from mqlake.lake.tables.topic import RunOptions, TopicTable, steps
 
     lake = LakeFile.load(case["file"])

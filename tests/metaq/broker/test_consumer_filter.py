@@ -13,6 +13,7 @@ from mqlake.metaq.formats.record import MessageIterator
 from mqlake.metaq.message import Message
 from mqlake.remoting.loop import run
 from tests.metaq.brokers import Peer, running
+from tests.waiting import trying
 
 
 def accept(group: str, message: Message) -> bool:
@@ -41,7 +42,7 @@ TOPICS = {
 async def consumed(peer: Peer, group: str, size: int) -> list[bytes]:
     """As a consumer goes through the partition."""
     offset, found = 0, []
-    while True:
+    for _ in trying("the consumer is at the end"):
         answer = await peer.ask(b"get t %b 0 %d %d 1\r\n" % (group.encode(), offset, size))
         if isinstance(answer, DataCommand):
             messages = MessageIterator("t", answer.data)
@@ -54,7 +55,8 @@ async def consumed(peer: Peer, group: str, size: int) -> list[bytes]:
             offset = int(answer.message)
         else:
             assert answer.code == 404
-            return found
+            break
+    return found
 
 
 @pytest.mark.parametrize("size", [10, 60, 1000])

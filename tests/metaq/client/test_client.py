@@ -39,7 +39,7 @@ from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
 from tests.metaq.broker.test_broker_zookeeper import expire
 from tests.metaq.brokers import HOST
-from tests.waiting import PATIENCE_S, until_async
+from tests.waiting import PATIENCE_S, trying, until_async
 
 TOPICS = {"t": {"numPartitions": "3"}, "u": {}, "no-pub": {"acceptPublish": "false"}}
 QUICK: dict[str, Any] = {"max_delay_fetch_s": 0.1, "commit_offset_period_s": 0.1}
@@ -531,7 +531,7 @@ def test_a_broker_that_restarts_under_load(live: Live) -> None:
                 if i == 30:
                     await broker.stop()
                     await cluster.broker()
-                while True:
+                for _ in trying("the message is acknowledged"):
                     try:
                         if (await producer.send_message(Message("t", b"%d" % i))).success:
                             break
@@ -566,8 +566,7 @@ def test_a_lost_session_of_the_consumer(live: Live) -> None:
                     and len(owned) == 3
                 )
 
-            while not await is_back():
-                await asyncio.sleep(0.02)
+            await until_async(is_back)
             for i in range(6):
                 await producer.send_message(Message("t", b"%d" % i))
             await until_async(lambda: {m.data for m in found} == {b"before", *(b"%d" % i for i in range(6))})

@@ -70,6 +70,12 @@ def test_what_the_file_says(ini: Path, tmp_path: Path) -> None:
     assert (test.num_partitions, test.delete_policy, test.unflush_threshold) == (2, "delete,24", 0)
     assert test.data_path == str(tmp_path / "data")
     assert config.config_file_checksum == zlib.crc32(ini.read_bytes())
+    heard: list[int] = []
+    config.add_property_change_listener(
+        "configFileChecksum", lambda: heard.append(config.config_file_checksum)
+    )
+    config.config_file_checksum = 7
+    assert heard == [7]
     assert [remark.split()[0] for remark in config.remarks] == ["quartzThreadCount"]
 
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqlake.compiled import Worth
 from mqlake.metaq.formats import scan as scan_module
 from mqlake.metaq.formats.record import encode_record
 from mqlake.metaq.formats.scan import Scan, ScanStop, find_record, scan_records
@@ -16,7 +15,8 @@ RECORDS = st.lists(st.tuples(st.binary(max_size=60), st.integers(-(1 << 63), (1 
 
 
 def by(walk: str, monkeypatch: pytest.MonkeyPatch, raw: bytes, **options: int) -> Scan:
-    monkeypatch.setattr(scan_module, "_bytes", Worth(1 << 40 if walk == "plain" else 0))
+    if walk == "plain":
+        monkeypatch.setattr(scan_module, "scanner", lambda: scan_module._plain_scan)
     array = np.frombuffer(raw, np.uint8)
     return scan_records(array, 0, len(array), **options)
 

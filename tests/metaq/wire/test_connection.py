@@ -90,8 +90,9 @@ def decoded(raw: bytes) -> tuple[list[Request], bool]:
 
 async def reads_again(pipe: Pipe) -> None:
     """Waits until the connection has had as many turns as it wants."""
-    while not (pipe.reading or pipe.closing):
-        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        while not (pipe.reading or pipe.closing):
+            await asyncio.sleep(0)
 
 
 def fed(pieces: list[bytes]) -> tuple[list[Request], bool]:

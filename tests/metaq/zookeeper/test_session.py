@@ -29,10 +29,8 @@ def test_nodes(zookeeper: EmbeddedZookeeper, tmp_path: Path) -> None:
     assert two.read("/p/q") == b"y" and two.read("/p") == b""
     assert not two.delete("/p") and two.delete("/p/q") and two.delete("/p") and two.delete("/p")
     one.close()
-    while two.children("/a"):
-        pass
-    while not changed:
-        pass
+    until(lambda: not two.children("/a"))
+    until(lambda: changed)
     two.close()
 
 

@@ -89,7 +89,7 @@ def test_from_files_to_a_store_and_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "status", "says"),
     [
-        (["verify", "/nowhere"], 2, "there is no such directory"),
+        (["verify", "/nowhere"], 1, "there is no such directory"),
         (["search", "STORE", "--sql", "quueId = 1"], 2, "quueId"),
         (["search", "STORE", "--since", "yesterday"], 2, "neither milliseconds"),
         (["search", "STORE", "--keys", "k"], 2, "--key"),
@@ -98,12 +98,12 @@ def test_from_files_to_a_store_and_back(tmp_path: Path) -> None:
         (["export", "STORE", "OUT", "--batch-size", "much"], 2, "maxBytesPerTrigger"),
         (["export", "127.0.0.1:1", "OUT", "--from-broker"], 2, "at least one topic"),
         (["ingest", "STORE/checkpoint", "--to-store", "OUT", "--topic", "T"], 2, "what format is it"),
-        (["ingest", "/nowhere.json", "--to-store", "OUT", "--topic", "T"], 2, "/nowhere.json"),
+        (["ingest", "/nowhere.json", "--to-store", "OUT", "--topic", "T"], 1, "/nowhere.json"),
         (["ingest", "x.json", "--topic", "T"], 2, "--to-broker or --to-store"),
         (["compact", "STORE"], 2, "the directory of the new one"),
         (["compact", "STORE", "STORE"], 1, "is there already"),
-        (["rebuild", "/nowhere"], 2, "there is no such directory"),
-        (["diff", "STORE", "/nowhere"], 2, "there is no such directory"),
+        (["rebuild", "/nowhere"], 1, "there is no such directory"),
+        (["diff", "STORE", "/nowhere"], 1, "there is no such directory"),
         (["verfy", "STORE"], 2, "verify"),
     ],
 )

@@ -44,6 +44,7 @@ def run(master: str, *commands: list[str]) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_commands(spark: SparkSession, plain_spark: PlainSpark, every_kind: Path, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(n, f"c{n}") for n in range(20)], "id int, name string").coalesce(1)
     write_store(shaped(rows, Shape(topic="Orders", keys="id")), str(tmp_path / "orders")).collect()

@@ -23,6 +23,7 @@ SIZES = {"maxHashSlotNum": 100, "maxIndexNum": 400}
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
+@pytest.mark.nightly
 def test_what_the_guide_says_runs(tmp_path: Path) -> None:
     write_store(tmp_path / "store")
     copy_store(tmp_path / "store", tmp_path / "copy")

@@ -19,11 +19,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
 from mqlake.lake.arrow.schema import CORRUPT_COLUMN
 from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
-from mqlake.lake.offload import offload
 from mqlake.lake.options import LogOptions
 from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
 from mqlake.store import open_store
+from mqlake.store.archive.offload import offload
 from tests.spark.stores import SETTINGS, copy_store, decoded, flip_bit, log_files, seen
 from tests.spark.streams import catch_up, follow
 

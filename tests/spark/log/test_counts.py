@@ -6,15 +6,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import mqlake.spark
-from mqlake.errors import ConfigError, NotAStoreError, UnknownKeyError
+from mqlake.errors import ConfigError, NotAStoreError, StoreCorruptError, UnknownKeyError
 from mqlake.spark.log import counts
 from mqlake.spark.log.counts import CommitLogCountsDataSource
-from tests.spark.stores import decoded, seen, time_of
+from tests.spark.stores import copy_store, decoded, flip_bit, log_files, seen, time_of
 
 Totals = dict[tuple[Any, ...], tuple[Any, ...]]
 
@@ -112,7 +113,19 @@ def test_groups_that_cannot_be(by: str, error: type[Exception], said: str) -> No
 
 
 @pytest.mark.spark
-def test_in_spark(spark: SparkSession, every_kind: Path) -> None:
+@pytest.mark.parametrize("where", ["driver", "tasks", "tasks after all"])
+def test_in_spark(spark: SparkSession, every_kind: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A small log is counted by the driver, a large one and one with many groups by tasks: the same rows and types."""
+    made: list[pa.Table | None] = []
+    count_here = counts._counted_here
+    monkeypatch.setattr(counts, "_counted_here", lambda source: made.append(count_here(source)) or made[-1])
+    if where != "driver":
+        monkeypatch.setattr(counts, "HERE_BYTES_MAX" if where == "tasks" else "GROUPS_MAX", 3)
+    every_type = mqlake.spark.count_by(spark, str(every_kind), by="tags,queueId,bornTimestamp/1h")
+    source = CommitLogCountsDataSource({"path": str(every_kind), "by": "tags,queueId,bornTimestamp/1h"})
+    assert [(each.name, each.dataType) for each in every_type.schema] == [
+        (each.name, each.dataType) for each in source.schema()
+    ]
     found = mqlake.spark.count_by(spark, str(every_kind), by=["topic", "size/100"], splitSize="7000")
     log = mqlake.spark.read_log(spark, str(every_kind), columns="topic,size,storeTimestamp")
     same = log.groupBy("topic", (F.floor(F.col("size") / 100) * 100).cast("int").alias("size")).agg(
@@ -121,5 +134,15 @@ def test_in_spark(spark: SparkSession, every_kind: Path) -> None:
     assert sorted(
         found.select("topic", "size", "records", "bytes", "lastStoreTimestamp").collect()
     ) == sorted(same.collect())
+    assert [each is not None for each in made] == [where == "driver"] * 2
     with pytest.raises(NotAStoreError):
         mqlake.spark.count_by(spark, str(every_kind / "config"), by="topic")
+
+
+def test_damage_is_named_where_the_driver_counts(every_kind: Path, tmp_path: Path) -> None:
+    copy = copy_store(every_kind, tmp_path / "store")
+    message = next(m for m in seen(copy) if m.topic == "Topic-1")
+    flip_bit(log_files(copy)[0], message.physical_offset + 4)  # its magic
+    source = CommitLogCountsDataSource({"path": str(copy), "by": "topic"})
+    with pytest.raises(StoreCorruptError, match=f"corrupt at byte {message.physical_offset}"):
+        counts._counted_here(source)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.errors import NotAStoreError, StoreCorruptError, StoreLockedError
+from mqlake.errors import ForeignFormatError, NotAStoreError, StoreCorruptError, StoreLockedError
 from mqlake.store.check import rebuild as rebuild_module
 from mqlake.store.check.rebuild import DERIVED, TEMPORARY, rebuild_store
+from mqlake.store.check.repair import repair_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
 from tests.golden import CASES, unpack
@@ -65,6 +66,17 @@ def test_everything_derived_is_gone(store: Path) -> None:
     assert queue_files(store) == queues
     assert not (store / TEMPORARY).exists() and not (store / "abort").exists()
     assert verify_store(store, SETTINGS).findings == []
+
+
+def test_light_queues_are_not_in_the_log_so_they_are_not_thrown_away(store: Path) -> None:
+    """Neither rebuild nor the rebuild at a repair's end, nor a start that would go on without them."""
+    shutil.copytree(store / "consumequeue/Orders/0", store / "consumequeue/%LMQ%room/0")
+    (store / "consumequeue/Orders/0/00000000000000000000").write_bytes(b"garbage")
+    before = contents(store)
+    for refused in (lambda: rebuild_store(store), lambda: repair_store(store), lambda: open_store(store)):
+        with pytest.raises(ForeignFormatError, match=r"%LMQ%room.*light queues"):
+            refused()
+        assert contents(store) == before
 
 
 def test_garbage_in_derived_files(store: Path) -> None:

@@ -26,6 +26,15 @@ def filled(path: Path, files: int) -> MappedFileQueue:
     return queue
 
 
+def test_the_first_file_of_a_queue_knows_that_it_is(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 2)
+    assert [each.first_create_in_queue for each in queue.mapped_files] == [True, False]
+    queue.close()
+    again = MappedFileQueue(str(tmp_path), SIZE)
+    again.load()
+    assert not any(each.first_create_in_queue for each in again.mapped_files)
+
+
 class TestLoad:
     def test_files_come_in_the_order_of_their_offsets(self, tmp_path: Path) -> None:
         filled(tmp_path, 3).close()

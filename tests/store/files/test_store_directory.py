@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
-from mqlake.store.files.store_directory import check_is_store, refuse_rocksdb
+from mqlake.store.files.store_directory import check_is_store, refuse_light_queues, refuse_rocksdb
 
 
 @pytest.mark.parametrize("must_exist", [True, False])
@@ -76,3 +76,24 @@ def test_what_rocketmq_keeps_in_rocksdb_is_refused_by_name(tmp_path: Path, place
     (tmp_path / place / "CURRENT").write_text("MANIFEST-000004")
     with pytest.raises(ForeignFormatError, match=f"{place}.*{what}.*RocksDB"):
         refuse_rocksdb(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("config/lmqConsumerOffset.json", "config/lmqConsumerOffset.json"),
+        ("consumequeue/%LMQ%room-7/0", "consumequeue/%LMQ%room-7:"),
+    ],
+)
+def test_a_store_with_light_queues_is_refused_by_name(tmp_path: Path, place: str, named: str) -> None:
+    (tmp_path / "consumequeue" / "LMQ" / "0").mkdir(parents=True)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "consumerOffset.json").touch()
+    refuse_light_queues(str(tmp_path))
+    (tmp_path / place).mkdir(parents=True)
+    with pytest.raises(ForeignFormatError, match=f"{named}.*light queues .*offsetTable"):
+        refuse_light_queues(str(tmp_path))
+    if place.startswith("consumequeue"):
+        (tmp_path / "consumequeue" / "%LMQ%room-8").mkdir()
+        with pytest.raises(ForeignFormatError, match="%LMQ%room-7 and 1 more:"):
+            refuse_light_queues(str(tmp_path))

@@ -65,7 +65,8 @@ class MemoryLog:
             raise ReplicationError(scan.stop_reason)
         self.data += data[:end]
         self.appends.append((offset, end))
-        return end, 0
+        size = bytes(data[end : end + 4])
+        return end, int.from_bytes(size, "big") if len(size) == 4 else 0
 
     def sync(self) -> None:
         self.synced += 1

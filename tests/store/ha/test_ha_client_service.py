@@ -95,28 +95,6 @@ def test_far_behind_it_makes_no_pause(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not pauses
 
 
-def test_far_behind_it_waits_for_compiled_code_whenever_that_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A slave that comes back is connected before it has asked its master where the log ends."""
-    loaded_for: list[int] = []
-    monkeypatch.setattr("mqlake.store.ha.ha_client_service.load_for", loaded_for.append)
-    with node(tmp_path / "m") as master, node(tmp_path / "s", brokerRole="SLAVE") as slave:
-        client = slave.follow(master.address)
-        lacks, seen = 0, set[int]()
-
-        def lacking() -> int:
-            seen.add(lacks)
-            return lacks
-
-        client.lacking = lacking
-        for lacks in (5 << 20, 4 << 20, 0, 3 << 20):
-            master.store.put_message(message(0))
-            until(lambda: lacks in seen)  # noqa: B023
-        until(lambda: len(loaded_for) > 1)
-    assert loaded_for == [5 << 10, 3 << 10]
-
-
 def test_it_connects_when_it_may(tmp_path: Path) -> None:
     may, asked = False, threading.Event()
 

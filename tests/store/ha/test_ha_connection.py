@@ -128,3 +128,131 @@ def test_a_superseded_connection_counts_again_when_it_goes_on_reporting() -> Non
         assert connection.is_superseded
     connection.received(REPORT.pack(400), 12.0)
     assert not connection.is_superseded
+
+
+def reported(connection: HAConnection, offset: int, now: float = 1.0) -> None:
+    connection.received(REPORT.pack(offset), now)
+
+
+def test_an_empty_slave_may_begin_one_byte_into_an_empty_log() -> None:
+    """A report of 0 asks Java's master for its last file, so our slave says 1."""
+    connection = connected(1, MemoryLog(file_size=FILE))
+    assert (connection.closed_because, connection.slave_ack_offset) == ("", 0)
+    assert connected(2, MemoryLog(file_size=FILE)).closed_because
+
+
+@pytest.mark.parametrize("report", [END + 1, -1])
+def test_who_is_ahead_and_who_is_no_slave_are_told_apart(report: int) -> None:
+    text = connected(report).closed_because
+    assert ("ahead of this master by 1 bytes" in text) == (report > 0)
+    assert ("no slave speaks like this" in text) == (report < 0)
+
+
+def test_reports_that_come_together_count_up_to_the_wrong_one() -> None:
+    told: list[int] = []
+    connection = HAConnection(
+        MemoryLog(bytes(END)),
+        ConnectionSettings(),
+        0.0,
+        on_report=lambda: told.append(connection.slave_ack_offset),
+    )
+    connection.received(b"".join(map(REPORT.pack, (10, 20, 20))), 0.0)
+    assert (told, connection.slave_ack_offset) == ([20], 20)
+    connection.received(b"".join(map(REPORT.pack, (30, 29, 40))), 0.0)
+    assert (told, connection.slave_ack_offset) == ([20], 30)
+    assert "it reports offset 29 after 30" in connection.closed_because
+
+
+def test_pieces_of_reports_are_kept_until_they_are_whole() -> None:
+    told: list[None] = []
+    connection = HAConnection(
+        MemoryLog(bytes(END)), ConnectionSettings(), 0.0, on_report=lambda: told.append(None)
+    )
+    data = REPORT.pack(10) + REPORT.pack(20)
+    for at, count, offset in ((3, 0, -1), (11, 1, 10), (16, 2, 20)):
+        connection.received(data[{3: 0, 11: 3, 16: 11}[at] : at], 0.0)
+        assert (len(told), connection.slave_ack_offset) == (count, offset)
+
+
+def test_what_a_put_waits_for_is_behind_where_the_slave_began() -> None:
+    connection = connected(0)
+    assert (connection.confirmed_offset, connection.needed_from) == (-1, 0)
+    reported(connection, 1)
+    assert (connection.confirmed_offset, connection.needed_from) == (1, 1)
+    late = connected(0, MemoryLog(bytes(1000), min_offset=FILE, file_size=FILE))
+    assert (late.slave_ack_offset, late.needed_from) == (0, FILE), "the file before is needed no more"
+
+
+@pytest.mark.parametrize(("log_size", "begins"), [(FILE, FILE), (FILE - 1, 0), (FILE + 1, FILE)])
+def test_the_last_file_is_the_one_that_the_log_ends_in(log_size: int, begins: int) -> None:
+    connection = connected(0, MemoryLog(bytes(log_size), file_size=FILE), from_last_file=True)
+    assert connection.next_transfer_offset == begins
+
+
+def test_frames_end_where_the_log_and_its_files_end() -> None:
+    log = MemoryLog(bytes(range(256)) * 1000, file_size=FILE)
+    connection = connected(FILE - 100, log, transfer_batch_size=60)
+    parts = connection.output(0.0)
+    frames = [(HEADER.unpack(bytes(a)), bytes(b)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    at = FILE - 100
+    for (offset, size), data in frames:
+        assert (offset, size) == (at, len(data)) and data == bytes(log.data[at : at + size])
+        assert offset // FILE == (offset + size - 1) // FILE
+        at += size
+    assert at == log.max_offset == connection.next_transfer_offset
+    assert connection.output(0.0) == []
+
+
+def test_a_megabyte_is_given_at_once() -> None:
+    """Reports and other connections have their turn after it."""
+    log = MemoryLog(bytes(3 << 20), file_size=1 << 30)
+    connection = connected(1, log)
+    assert sum(size for _, size in headers(connection)) == 1 << 20
+    assert connection.next_time(0.0) == 0.0, "there is more"
+    assert sum(size for _, size in headers(connection)) == 1 << 20
+
+
+@pytest.mark.parametrize(("lacking", "first"), [(31_999, 1000), (32_000, 32_000), (32_001, 32_000)])
+def test_large_frames_begin_at_32_small_ones(lacking: int, first: int) -> None:
+    connection = connected(END - lacking, MemoryLog(bytes(END), file_size=1 << 20), transfer_batch_size=1000)
+    assert headers(connection)[0] == (END - lacking, first)
+
+
+def test_a_heartbeat_waits_for_the_interval_after_what_was_sent_last() -> None:
+    log = MemoryLog(bytes(1000))
+    connection = connected(1, log)
+    assert headers(connection, 3.0) == [(1, 999)]
+    assert connection.next_time(3.0) == 8.0
+    assert headers(connection, 7.9) == []
+    assert headers(connection, 8.0) == [(1000, 0)]
+
+
+def test_a_silent_slave_is_left_after_the_interval_and_why_is_said_once() -> None:
+    connection = connected(END, housekeeping_s=20.0)
+    reported(connection, END, 10.0)
+    assert connection.next_time(100.0) == 5.0
+    connection.tick(30.0)
+    assert connection.closed_because == ""
+    connection.tick(30.1)
+    assert connection.closed_because == "no report for more than 20 s (haHousekeepingInterval)"
+    wrong = connected(END + 5)
+    before = wrong.closed_because
+    wrong.tick(1000.0)
+    assert wrong.closed_because == before
+
+
+def test_before_its_first_report_a_slave_is_only_waited_for() -> None:
+    connection = HAConnection(MemoryLog(bytes(END)), ConnectionSettings(), 0.0, peer="10.0.0.7:40000")
+    assert (connection.host, connection.next_time(0.0)) == ("10.0.0.7", 20.0)
+    assert not connection.is_in_sync(1 << 40), "nobody has reported anything"
+
+
+def test_a_superseded_slave_that_pauses_less_than_half_an_interval_stays_so() -> None:
+    connection = connected(100)
+    connection.supersede()
+    for now, superseded in ((10.0, True), (12.4, True), (12.5, False)):
+        reported(connection, 100, now)
+        assert connection.is_superseded is superseded
+    connection.supersede()
+    reported(connection, 100, 20.0)
+    assert connection.is_superseded, "the time counts from the first report after it"

@@ -11,7 +11,7 @@ from mqlake.store.ha.replica_log import MappedReplicaLog
 from mqlake.store.message_store import DefaultMessageStore
 from tests.store.ha.logs import records
 from tests.store.small_store import SETTINGS, contents, fill
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, trying
 
 
 def open_slave(root: Path, **settings: object) -> DefaultMessageStore:
@@ -34,7 +34,7 @@ def feed(log: MappedReplicaLog, data: bytes, offset: int, piece: int) -> None:
     kept = b""
     for at in range(0, len(data), piece):
         kept += data[at : at + piece]
-        while True:
+        for _ in trying("all is appended"):
             room = log.file_size - offset % log.file_size
             taken, _ = log.append(offset, memoryview(kept)[:room])
             kept, offset = kept[taken:], offset + taken

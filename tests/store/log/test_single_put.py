@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqlake.compiled import Worth
-from mqlake.compiled.kernels import single_layout as layout
+from mqlake import native
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import encode_message
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag, MessageTimeUp
 from mqlake.store import DefaultMessageStore, PutMessageStatus, open_store
 from mqlake.store.log import single_put
-from mqlake.store.log.single_put import SinglePut, slot_offset
+from mqlake.store.log.single_put import SinglePut
 from mqlake.store.results import PutMessageResult
 from tests.waiting import until
 
@@ -41,7 +40,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DefaultMessageSt
 def ready(store: DefaultMessageStore) -> SinglePut:
     """The store's, which knows the topic T and both hosts."""
     single = store.commit_log.single
-    single_put._puts = Worth(1)
     for host in (HOST, OTHER_HOST):
         assert store.put_message(usual(born_host=host)).is_ok
     until(lambda: single.put is not single_put._decline)
@@ -305,7 +303,7 @@ class TestDecline:
         self.declines(store, None)  # type: ignore[arg-type]
 
     def test_while_somebody_writes(self, store: DefaultMessageStore) -> None:
-        with store.commit_log._lock:
+        with store.commit_log.appender.lock:
             self.declines(store, usual())
 
     def test_while_the_store_takes_none(self, store: DefaultMessageStore) -> None:
@@ -338,11 +336,9 @@ class TestWhen:
         self, tmp_path: Path, settings: dict[str, object]
     ) -> None:
         with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE, **settings}) as store:
-            single_put._puts = Worth(1)
             for _ in range(3):
                 assert store.put_message(usual()).is_ok
             single = store.commit_log.single
-            single._load()
             assert single.put(usual()) is None
 
     def test_not_once_the_store_shuts_down(self, tmp_path: Path) -> None:
@@ -371,7 +367,6 @@ class TestWhen:
                 raise RuntimeError
 
             single.open(store.running_flags, np.ones(1, np.int64), fail)
-            single._fill_words()
             assert put_surely(store, usual()).is_ok
             assert called
 
@@ -407,18 +402,37 @@ class TestCounts:
             store.put_message(usual())
             assert stats.topic_totals()["T"][0] == 2
 
+    def test_each_says_how_long_it_held_the_lock(self, store: DefaultMessageStore) -> None:
+        ready(store)
+        before = store._single.histogram()
+        appended = store.put_message(usual()).append_result
+        assert appended is not None and len(appended) == 9
+        after = store._single.histogram()
+        assert [n for n, count in enumerate(after) if count != before[n]] == [appended.pagecache_rt]
+
     def test_a_slow_one_is_logged_by_whoever_looks_first(
         self, store: DefaultMessageStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         put_surely(store, usual(bytes(77)))
-        store._single._words[layout.SLOW] = 700  # as if the disk had stood still
+        store._single._native.slow_ms = 700  # as if the disk had stood still
         store._warn_of_slow_puts()
-        until(lambda: caplog.messages == ["put took 700 ms: topic T, body 77 bytes"])
+        until(
+            lambda: (
+                caplog.messages == ["[NOTIFYME] put held the log's lock for 700 ms: topic T, body 77 bytes"]
+            )
+        )
         store._warn_of_slow_puts()
         assert len(caplog.messages) == 1
+        assert store.longest_put_ms == 700  # whoever logged it
+        store.forget_longest_put()
+        assert store.longest_put_ms == 0
 
 
 def test_a_slot_is_found_or_not() -> None:
+    kernels = native.module("single")
+    assert kernels is not None
+    slot_offset = kernels.slot_offset
+
     class Two:
         __slots__ = ("first", "second")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.base.findings import Severity
+from mqlake.errors import StoreCorruptError
 from mqlake.formats.record import decode_record
 from mqlake.store.check.rebuild import rebuild_store
 from mqlake.store.check.verify import verify_store
@@ -17,8 +18,8 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import unpack
-from tests.store.check.test_witnesses import reachable
-from tests.store.small_store import SETTINGS, fill, flip, message, pretend_crash
+from tests.store.check.test_cross_check import reachable
+from tests.store.small_store import SETTINGS, fill, flip, log_file, message, pretend_crash
 
 COUNT = 100
 Place = tuple[str, int, int]
@@ -151,3 +152,18 @@ def test_a_damaged_last_unit_of_inner_batches(tmp_path: Path, byte: int, bit: in
     assert reachable(golden.root) == before
     report = verify_store(golden.root, golden.config)
     assert report.ok, report.findings
+
+
+def test_what_is_made_again_is_said_when_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A start that is refused makes nothing again, and does not say so."""
+    root = fill(tmp_path / "store", count=30)
+    queue_file = sorted((root / "consumequeue/Orders/1").iterdir())[-1]
+    last = (len(queue_file.read_bytes().rstrip(b"\0")) - 1) // 20
+    flip(queue_file, last * 20 + 6, 2)
+    damaged = Path(shutil.copytree(root, tmp_path / "damaged"))
+    flip(log_file(damaged), 5)  # the first record's magic, after a clean exit
+    with pytest.raises(StoreCorruptError), open_store(damaged, SETTINGS):
+        pass
+    assert "it is rebuilt" not in caplog.text
+    with open_store(root, SETTINGS):
+        assert caplog.text.count(f"the unit at {last} cannot be right: it is rebuilt") == 1

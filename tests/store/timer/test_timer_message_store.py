@@ -4,6 +4,7 @@ import json
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from mqlake.message import (
     MessageExtBrokerInner,
     java_hash,
 )
+from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
+from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_message_store import slot_time
 from mqlake.store.timer.timer_put import out_time
@@ -476,3 +479,141 @@ def test_the_golden_of_java_is_what_mqlake_makes(tmp_path: Path) -> None:
     assert sum(map(bool, written)) == sum(map(bool, bytes.fromhex("".join(golden["timerwheel"].values()))))
     log.close()
     wheel.close()
+
+
+# ---------------------------------------------------------------------- work that was interrupted is not done
+
+
+DUE = START_MS + 20_000
+QUIET: dict[str, object] = {
+    "flushIntervalCommitLog": 600_000,
+    "flushCommitLogThoroughInterval": 600_000,
+    "flushIntervalConsumeQueue": 600_000,
+    "timerFlushIntervalMs": 600_000,
+}
+"""Nothing is flushed but by a test."""
+DURABLE_STEPS: dict[str, tuple[type, str]] = {
+    "the copies": (DefaultMessageStore, "flush"),
+    "the timer log": (TimerLog, "flush"),
+    "the wheel": (TimerWheel, "flush"),
+    "the progress": (TimerCheckpoint, "flush"),
+}
+
+
+def refuse_after(
+    monkeypatch: pytest.MonkeyPatch, store: DefaultMessageStore, count: int, then: Callable[[], None]
+) -> None:
+    """The store takes `count` more messages; `then` is called when it refuses one."""
+    put = store.async_put_message
+    left = [count]
+
+    def refusing(message: object) -> object:
+        if left[0]:
+            left[0] -= 1
+            return put(message)  # type: ignore[arg-type]
+        then()
+        return PutMessageFuture(
+            PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, None, "the disk is full")
+        )
+
+    monkeypatch.setattr(store, "async_put_message", refusing)
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+@pytest.mark.parametrize(
+    ("what", "end"),
+    [
+        ("a slot", "shut down"),
+        ("a slot", "no longer master"),
+        ("a chunk of what is due already", "shut down"),
+    ],
+)
+def test_what_was_interrupted_is_not_counted_as_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, taken: int, end: str
+) -> None:
+    """The store takes nothing any more, and the service ends: the rest is delivered after the next start, once."""
+    root = tmp_path / "store"
+    late = what != "a slot"
+    clock = Clock(START_MS + 500)
+    opened = TimedStore(root, clock, QUIET)
+    if not late:
+        fill_slot(opened)
+        opened.run()
+        clock.now = DUE + 3000
+    else:
+        opened.timers.curr_read_time_ms = 0  # behind: nothing is in the wheel yet
+        fill_slot(opened)
+        opened.store.flush()
+        assert opened.store.wait_until_dispatched(60)
+        clock.now = DUE + 3000
+        opened.timers.curr_read_time_ms = opened.timers.curr_write_time_ms = DUE + 3000
+
+    def stop() -> None:
+        if end == "shut down":
+            opened.timers._stop.set()
+        else:
+            opened.timers.is_dequeuing = False
+
+    with monkeypatch.context() as patch:
+        refuse_after(patch, opened.store, taken, stop)
+        read_time, offset = opened.timers.curr_read_time_ms, opened.timers.commit_queue_offset
+        opened.timers.run_once()
+        if late:
+            assert opened.timers.commit_queue_offset == offset
+        else:
+            assert read_time <= opened.timers.curr_read_time_ms <= DUE
+    opened.close()
+    again = TimedStore(root, clock, QUIET)
+    again.run(2)
+    assert Counter(again.bodies()) == Counter(range(5))
+    again.close()
+
+
+def fill_slot(opened: TimedStore) -> None:
+    for number in range(5):
+        opened.put(number, DUE)
+
+
+def test_the_progress_is_written_after_what_it_tells_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    opened = TimedStore(tmp_path / "store", Clock(), QUIET)
+    opened.put(0, DUE)
+    opened.run()
+    for name, (owner, method) in DURABLE_STEPS.items():
+        real = getattr(owner, method)
+
+        def call(self: object, *args: object, _real: object = real, _name: str = name) -> object:
+            order.append(_name)
+            return _real(self, *args)  # type: ignore[operator]
+
+        monkeypatch.setattr(owner, method, call)
+    opened.timers._unflushed = True
+    opened.timers.flush()
+    assert list(dict.fromkeys(order)) == list(DURABLE_STEPS)
+    monkeypatch.undo()
+    opened.close()
+
+
+def test_what_a_death_left_unaccounted_is_searched_for_once(tmp_path: Path) -> None:
+    """Else each later start would read the commit log from there again, ever further."""
+    root, clock = tmp_path / "store", Clock()
+    opened = TimedStore(root, clock, QUIET)
+    fill_slot(opened)
+    opened.run()
+    clock.now = DUE + 3000
+    opened.run()
+    assert len(opened.bodies()) == 5
+    opened.die()
+    again = TimedStore(root, clock, QUIET)
+    assert again.timers.recovered.copies
+    again.put(5, DUE + 6000)
+    again.run_until(DUE + 10_000)
+    assert not again.timers.recovered.copies
+    again.close()
+    third = TimedStore(root, clock, QUIET)
+    assert not third.timers.recovered.copies
+    third.run()
+    assert Counter(third.bodies()) == Counter(range(6))
+    third.close()

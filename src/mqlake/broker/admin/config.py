@@ -185,6 +185,7 @@ class ConfigAdmin:
         broker.config = broker.config.replaced(properties)
         broker.subscription_group_manager.auto_create = broker.config.auto_create_subscription_group
         broker.subscription_group_manager.create_sys_groups = broker.config.enable_create_sys_group
+        broker.consumer_offset_manager.server_side_reset = broker.config.use_server_side_reset_offset
         broker.store_config.change(
             {key: text for key, text in properties.items() if key in store_settings.SETTINGS}
         )
@@ -221,7 +222,7 @@ class ConfigAdmin:
         return RemotingCommand.create_response(body=KVTable(table=self.runtime_info()).to_json())
 
     def runtime_info(self) -> dict[str, str]:
-        """RocketMQ's keys (reference §4.7); figures of thread pools are 0, as there are no pools."""
+        """The keys of RocketMQ's getBrokerRuntimeInfo; figures of thread pools are 0, as there are no pools."""
         broker = self._broker
         store, store_config = broker.store, broker.store_config
         info = dict(store.runtime_info())
@@ -259,7 +260,7 @@ class ConfigAdmin:
         return info
 
     def _lock_time_ms(self) -> int:
-        begin = self._broker.store.commit_log.begin_time_in_lock
+        begin = self._broker.store.commit_log.appender.begin_time_in_lock
         return max(self._broker.clock_ms() - begin, 0) if begin else 0
 
 

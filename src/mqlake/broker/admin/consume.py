@@ -28,7 +28,7 @@ from mqlake.remoting.headers.consume import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )
-from mqlake.remoting.turns import in_turns
+from mqlake.remoting.yielding import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -94,14 +94,16 @@ class ConsumeAdmin:
         broker, topic = self._broker, config.topic_name
         store, offsets = broker.store, broker.consumer_offset_manager
         broker_name = broker.config.broker_name
+        # a part of a logical queue in which the group has no offset says so: the offset is in another part
+        lowest = -1 if topic in broker.topic_queue_mapping_manager.table else 0
         for queue_id in range(queue_nums):
-            consumer_offset = max(offsets.query_offset(group, topic, queue_id), 0)
+            consumer_offset = max(offsets.query_offset(group, topic, queue_id), lowest)
             wrapper = bodies.OffsetWrapper(
                 broker_offset=max(store.max_offset_in_queue(topic, queue_id), 0),
                 consumer_offset=consumer_offset,
                 pull_offset=max(consumer_offset, offsets.query_pull_offset(group, topic, queue_id)),
             )
-            if consumer_offset:
+            if consumer_offset > 0:
                 consumed = store.message_store_timestamp(topic, queue_id, consumer_offset - 1)
                 wrapper.last_timestamp = max(consumed, 0)
             queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)

@@ -13,6 +13,7 @@ from mqlake.base import json_config
 from mqlake.base.settings import LONG_MAX
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.after_dispatch import after_dispatch
+from mqlake.broker.services.archived import with_archive
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
 from mqlake.broker.services.schedule_message import ScheduleMessageService
@@ -63,12 +64,15 @@ class OffsetAdmin:
     def register(self, table: ProcessorTable) -> None:
         code, store = RequestCode, self._broker.store
         table.register(
-            code.SEARCH_OFFSET_BY_TIMESTAMP, after_dispatch(store, self.search_offset_by_timestamp)
+            code.SEARCH_OFFSET_BY_TIMESTAMP,
+            with_archive(store, after_dispatch(store, self.search_offset_by_timestamp)),
         )
         table.register(code.GET_MAX_OFFSET, after_dispatch(store, self.get_max_offset))
         table.register(code.GET_MIN_OFFSET, self.get_min_offset)
         table.register(code.GET_EARLIEST_MSG_STORETIME, self.get_earliest_msg_storetime)
-        table.register(code.INVOKE_BROKER_TO_RESET_OFFSET, after_dispatch(store, self.reset_offset))
+        table.register(
+            code.INVOKE_BROKER_TO_RESET_OFFSET, with_archive(store, after_dispatch(store, self.reset_offset))
+        )
         table.register(code.CLONE_GROUP_OFFSET, self.clone_group_offset)
         table.register(code.QUERY_CORRECTION_OFFSET, self.query_correction_offset)
         table.register(code.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)

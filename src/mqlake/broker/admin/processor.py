@@ -40,7 +40,6 @@ from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 NOT_THERE: dict[int, str] = {
     323: "the checking of transactions again",
-    513: "static topics: their queues are mapped over several brokers, and each would have to read from the others",
     1007: "controller mode",
     1008: "controller mode",
     2001: "thresholds for cold data: reading it does not delay other requests here",

@@ -1,11 +1,12 @@
 """Operators' requests on topics: create, change, delete, list, statistics.
 
-Facts: reference §4.7; the checks and their answers are those of RocketMQ's AdminBrokerProcessor.
+The checks and their answers are those of RocketMQ's AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Iterator
 
@@ -13,16 +14,18 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
 from mqlake.broker.services.after_dispatch import DISPATCH_WAIT_S, after_dispatch
 from mqlake.broker.services.refusals import NO_REMARK
-from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
-from mqlake.message import SYSTEM_TOPICS, is_system_topic, validate_topic
+from mqlake.errors import ConfigError, IllegalTopicError, MappingError, ResponseError
+from mqlake.message import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topic, validate_topic
 from mqlake.remoting.bodies.admin import TopicOffset, TopicStatsTable
 from mqlake.remoting.bodies.topic import (
     QUEUES_MAX,
     CreateTopicListRequestBody,
     MessageQueue,
     TopicConfig,
+    TopicConfigAndQueueMapping,
     TopicFilterType,
     TopicList,
+    TopicQueueMappingDetail,
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -33,7 +36,7 @@ from mqlake.remoting.headers.admin import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
-from mqlake.remoting.turns import in_turns
+from mqlake.remoting.yielding import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class TopicAdmin:
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_and_create_topic)
         table.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_and_create_topic_list)
+        table.register(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self.update_and_create_static_topic)
         table.register(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete_topic)
         table.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.get_all_topic_config)
         table.register(RequestCode.GET_TOPIC_CONFIG, self.get_topic_config)
@@ -66,20 +70,7 @@ class TopicAdmin:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
         """17 UPDATE_AND_CREATE_TOPIC: answered when the topic is on disk and the name servers know it."""
-        header = request.decode_header(CreateTopicRequestHeader)
-        if header.topic_filter_type not in TopicFilterType.__members__:
-            kinds = " or ".join(TopicFilterType.__members__)
-            raise _invalid(f"topicFilterType is {header.topic_filter_type[:80]!r}: it can be {kinds}")
-        config = TopicConfig(
-            topic_name=header.topic,
-            read_queue_nums=header.read_queue_nums,
-            write_queue_nums=header.write_queue_nums,
-            perm=header.perm,
-            topic_filter_type=TopicFilterType[header.topic_filter_type],
-            topic_sys_flag=header.topic_sys_flag or 0,
-            order=header.order,
-            attributes=parse_attributes(header.attributes or ""),
-        )
+        config = _config_of(request.decode_header(CreateTopicRequestHeader))
         with self._create_times.measured():
             await self._update([config], connection)
         return RemotingCommand.create_response(remark=NO_REMARK)
@@ -93,12 +84,38 @@ class TopicAdmin:
             await self._update(body.topic_config_list, connection)
         return RemotingCommand.create_response()
 
-    async def _update(self, configs: list[TopicConfig], connection: Connection) -> None:
+    async def update_and_create_static_topic(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """513 UPDATE_AND_CREATE_STATIC_TOPIC: this broker's part of a mapping, answered when it is on disk and the name
+        servers know it."""
+        header = request.decode_header(CreateTopicRequestHeader)
+        config = _config_of(header)
+        self._check(config)
+        detail = TopicQueueMappingDetail.from_json(request.body_bytes())
+        if detail.topic != config.topic_name:
+            raise _invalid(f"the mapping is of topic {detail.topic!r}, the request of {config.topic_name!r}")
+        mappings = self._broker.topic_queue_mapping_manager
+        try:
+            mappings.update(detail, force=header.force)
+        except MappingError as error:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"{detail.topic}: {error}") from error
+        # first: a topic without its mapping would be taken for an ordinary one
+        await mappings.persist_in_background()
+        await self._update([config], connection, unchanged_too=True)
+        return RemotingCommand.create_response()
+
+    async def _update(
+        self, configs: list[TopicConfig], connection: Connection, *, unchanged_too: bool = False
+    ) -> None:
+        """`unchanged_too`: topics that are as they were are registered as well."""
         manager = self._broker.topic_config_manager
         for config in configs:
             self._check(config)
         changed = [
-            config for config in configs if config != manager.topic_config_table.get(config.topic_name)
+            config
+            for config in configs
+            if unchanged_too or config != manager.topic_config_table.get(config.topic_name)
         ]
         if changed:
             names = [config.topic_name for config in changed]
@@ -107,18 +124,14 @@ class TopicAdmin:
                 manager.update_topic_config_list(changed)
             except ConfigError as error:
                 raise ResponseError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        settled = {
-            manager.unsettled[config.topic_name]
-            for config in changed
-            if config.topic_name in manager.unsettled
-        }
-        if settled:
-            await asyncio.wait(settled)
+        await manager.wait_settled(config.topic_name for config in changed)
         await manager.persist_in_background()  # if that write failed, its error is the answer
 
     def _check(self, config: TopicConfig) -> None:
         """Raises ResponseError INVALID_PARAMETER for a configuration that is not allowed."""
         self._check_name(config.topic_name)
+        if config.topic_name.startswith(LMQ_PREFIX):
+            raise _invalid(f"topic {config.topic_name} would be a light queue: there are no light queues")
         for key, count in (
             ("readQueueNums", config.read_queue_nums),
             ("writeQueueNums", config.write_queue_nums),
@@ -165,7 +178,9 @@ class TopicAdmin:
     async def _delete(self, topic: str) -> None:
         broker = self._broker
         broker.topic_config_manager.delete_topic_config(topic)
+        broker.topic_queue_mapping_manager.delete(topic)
         await broker.topic_config_manager.persist_in_background()
+        await broker.topic_queue_mapping_manager.persist_in_background()
         broker.consumer_offset_manager.clean_offset_by_topic(topic)
         await asyncio.to_thread(self._delete_queues, topic)
         broker.store.store_stats_service.remove_topic(topic)
@@ -181,16 +196,24 @@ class TopicAdmin:
     async def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """21 GET_ALL_TOPIC_CONFIG: copied by slaves. A thread encodes thousands of topics."""
         wrapper = self._broker.topic_config_manager.build_serialize_wrapper()
+        mappings = self._broker.topic_queue_mapping_manager
+        wrapper.topic_queue_mapping_detail_map = dict(mappings.table)
+        wrapper.mapping_data_version = dataclasses.replace(mappings.data_version)
         if len(wrapper.topic_config_table) < TOPICS_ENCODED_AT_ONCE:
             return RemotingCommand.create_response(body=wrapper.to_json())
         return RemotingCommand.create_response(body=await asyncio.to_thread(wrapper.to_json))
 
     def get_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        topic = request.decode_header(GetTopicConfigRequestHeader).topic
+        """351 GET_TOPIC_CONFIG: with lo=true also the mapping, if the topic is static."""
+        header = request.decode_header(GetTopicConfigRequestHeader)
+        topic = header.topic
         config = self._broker.topic_config_manager.select_topic_config(topic)
         if config is None:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-        return RemotingCommand.create_response(body=config.to_json())
+        mapping = self._broker.topic_queue_mapping_manager.table.get(topic) if header.lo else None
+        answer = TopicConfigAndQueueMapping.from_value(config.to_value())
+        answer.mapping_detail = mapping
+        return RemotingCommand.create_response(body=answer.to_json())
 
     async def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         broker = self._broker
@@ -221,6 +244,22 @@ class TopicAdmin:
     ) -> RemotingCommand:
         topics = set(SYSTEM_TOPICS) | self._broker.topic_config_manager.system_topics
         return RemotingCommand.create_response(body=TopicList(topic_list=topics).to_json())
+
+
+def _config_of(header: CreateTopicRequestHeader) -> TopicConfig:
+    if header.topic_filter_type not in TopicFilterType.__members__:
+        kinds = " or ".join(TopicFilterType.__members__)
+        raise _invalid(f"topicFilterType is {header.topic_filter_type[:80]!r}: it can be {kinds}")
+    return TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=TopicFilterType[header.topic_filter_type],
+        topic_sys_flag=header.topic_sys_flag or 0,
+        order=header.order,
+        attributes=parse_attributes(header.attributes or ""),
+    )
 
 
 def parse_attributes(text: str) -> dict[str, str]:

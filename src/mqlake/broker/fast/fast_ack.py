@@ -19,7 +19,7 @@ import orjson
 from mqlake.broker.fast.signed_acks import SignedAcks
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.pop.ack import AckMessageProcessor
-from mqlake.broker.pop.checkpoint import STORED, CheckpointKey
+from mqlake.broker.pop.checkpoint import CheckpointKey
 from mqlake.broker.pop.state import PopState
 from mqlake.errors import MessageError, ResponseError
 from mqlake.message import ReceiptHandle, retry_flag
@@ -27,6 +27,7 @@ from mqlake.remoting.codec import encode_json_header
 from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
+from mqlake.store.results import STORED
 
 RUN_MAX = 512
 HEADER_SIZE_MAX = 1024

@@ -13,7 +13,7 @@ connection that is not at rest (unsent answers, a long half frame, a paused read
 With `fastLoopThreads` of more than 1 the connections are shared out among so many threads (loop_share), of which the
 first is the event loop's own and the others help it in its leases (helper).
 
-Linux only, as kernels.loop, without TLS or plain_acl.yml; others stay with the event loop.
+Linux only, as native.loop, without TLS or plain_acl.yml; others stay with the event loop.
 """
 
 from __future__ import annotations
@@ -26,18 +26,15 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 
-import numpy as np
-
+from mqlake import native
 from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import FastSend, host_number
 from mqlake.broker.fast.helper import Helper
 from mqlake.broker.fast.lease import Lease
 from mqlake.broker.fast.loop_share import LoopShare
-from mqlake.compiled import load
-from mqlake.compiled.kernels.loop_layout import common_size
 from mqlake.remoting.connection import Connection, Endpoint, FastPath
 from mqlake.remoting.epoll_transport import EpollTransport
-from mqlake.store.log.commit_log import QueueId
+from mqlake.store.log.appender import QueueId
 
 logger = logging.getLogger(__name__)
 
@@ -98,27 +95,19 @@ class FastLoop:
     def is_possible() -> bool:
         return sys.platform == "linux" and sys.byteorder == "little" and sys.maxsize > 2**32
 
-    # --- loading, in a thread
+    # --- loading
 
     def _load(self) -> None:
         """Called when the first FastSend has loaded its kernels."""
-        kernels = load("mqlake.compiled.kernels.loop")
+        kernels = native.module("loop")
         if kernels is None:
             return
-        first, *others = self.shares
+        others = self.shares[1:]
         for share in others:
             share.fast_send.load()
         for share in self.shares:
             share.load(kernels)
-        stake, parts = first.stake, first.fast_send.parts
-        arrays = stake.received, stake.numbers, stake.octets, parts.numbers, parts.octets, *stake.pull_tables
-        common = np.zeros(common_size(len(self.shares)), np.int64)
-        with select.epoll() as empty:
-            kernels.receive_until(empty.fileno(), False, 0, *arrays, 0)
-            kernels.serve(empty.fileno(), np.zeros(4, np.uint8), 0, *arrays, common)
-        kernels.answer(0, 0, stake.numbers, parts.numbers, parts.octets)
         for share in others:
-            Helper.load(kernels, share.stake, common)
             share.fast_paths = self._fast_paths_of(share)
         self._kernels = kernels
 
@@ -127,7 +116,7 @@ class FastLoop:
         for share in self.shares[1:]:
             if share.fast_pull is not None:
                 share.fast_pull.load()
-        self.shares[0].fast_send.load_soon()
+        self.shares[0].fast_send.load()
 
     def _fast_paths_of(self, share: LoopShare) -> tuple[FastPath, ...]:
         """The endpoint's, with those of the share in place of the first one's. Under a guard no other connections come

@@ -11,7 +11,7 @@ say about the pull is kept too, until one of them has changed.
 Taken here are pulls that find messages; all others, and whatever fails, fall through to
 PullMessageProcessor unchanged. Statistics are counted at most STATISTICS_S later.
 
-Where many pulls come, compiled code (kernels.pulls) recognises all plain ones of a read together, finds their records
+Where many pulls come, compiled code (native.pulls) recognises all plain ones of a read together, finds their records
 and sends them from the mapped log:
 
     match_pulls ─▶ what the broker says of each plan, its queue's limits and units ─▶ give_pulls ─▶ counted
@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable
 from operator import is_, itemgetter
@@ -36,20 +35,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mqlake import native
 from mqlake.broker.broker import Broker
 from mqlake.broker.fast.fast_send import Bytes, Int64s
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
-from mqlake.compiled import Worth, load, loading
-from mqlake.compiled.kernels import pull_layout as layout
 from mqlake.errors import MqlakeError, ResponseError
+from mqlake.native import pull_layout as layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
 from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.store.archive.reader import CheckedRecords
 from mqlake.store.files.file_pool import PooledFile
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.filter import MessageFilter, TagFilter
@@ -65,7 +65,6 @@ BODY_SIZE_MAX = FRAME_SIZE_MAX // 2
 COMPENSATION_S = 1.0
 """The pulls of a group without heartbeats are noted so often."""
 
-PULLS_BEFORE_LOADING, LOADING_S = 256, 1.0
 """Compiled code is loaded when so many pulls find messages within so many seconds."""
 
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
@@ -110,8 +109,12 @@ class Ahead(NamedTuple):
     files: list[PooledFile]
     first: int
     end: int
-    file: MappedFile
+    file: MappedFile | CheckedRecords
     address: int
+
+    def floor(self, in_memory_from: int) -> int:
+        """The physical offset from which on its messages may be sent without a look at the disk."""
+        return 0 if isinstance(self.file, CheckedRecords) else in_memory_from
 
 
 class PullTables(NamedTuple):
@@ -206,8 +209,6 @@ class FastPull:
         self._uncounted: list[PullPlan] = []
         self._latencies = latencies
         self._access = broker.access
-        self._worth = Worth(PULLS_BEFORE_LOADING, LOADING_S)
-        self._is_loading = False
         self._kernels: ModuleType | None = None
         self._rows: list[PullPlan] = []
         self._hint = 0
@@ -218,7 +219,7 @@ class FastPull:
         self.reading_on: dict[PullPlan, Connection] = {}
         """Plans of compiled code of which the last pull left messages in the queue, and who asked."""
         self.on_load: Callable[[], None] = lambda: None
-        """Called before the kernels are used, in the thread that loads them."""
+        """Called before the kernels are used."""
         self.on_taken: Callable[[Connection], None] = lambda connection: None
         """Called with a connection that reads on, when compiled code has answered pulls of it."""
 
@@ -310,6 +311,8 @@ class FastPull:
         if config.slave_read_enable or config.reject_pull_consumer_enable:
             return False
         header, processor = plan.header, self._processor
+        if header.topic in self._broker.topic_queue_mapping_manager.table:
+            return False
         try:
             plan.group_config, topic_sys_flag = processor.check(connection, plan.code, header)
             plan.message_filter = processor.filter_of(header, plan.group_config)
@@ -379,7 +382,7 @@ class FastPull:
         if not self.takes_plain_pulls:
             return start
         began = time.monotonic_ns()
-        buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
+        buf = np.frombuffer(data, np.uint8)
         count = kernels.match_pulls(buf, start, len(buf), self._hint, len(self._rows), *self.tables)
         ready: list[PullPlan] = []
         arrays = []  # what keeps their files mapped
@@ -393,7 +396,7 @@ class FastPull:
         if not ready or not self._rows:
             return start
         fd = connection.descriptor()
-        done, size, sent = kernels.give_pulls(len(ready), fd, *self.tables, _NO_OFFSETS)
+        done, size, sent = kernels.give_pulls(len(ready), fd, *self.tables)
         if not done:
             return start
         if sent < size:
@@ -513,7 +516,7 @@ class FastPull:
         cells[at + layout.READY_FILE_BASE] = file.file_from_offset
         cells[at + layout.READY_FROM], cells[at + layout.READY_TO] = ahead.first, ahead.end
         cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
-        cells[at + layout.READY_FLOOR] = self._broker.store.in_memory_from
+        cells[at + layout.READY_FLOOR] = ahead.floor(self.in_memory_from)
         return array
 
     def _queue_of(self, connection: Connection, plan: PullPlan) -> ConsumeQueue | None:
@@ -574,7 +577,7 @@ class FastPull:
         physical_offset = int.from_bytes(self._view[unit_at : unit_at + 8], "big")
         return (
             0 <= physical_offset - ahead.file.file_from_offset < ahead.file.file_size
-            and self._broker.store.is_taken_for_in_memory(physical_offset)
+            and physical_offset >= ahead.floor(self.in_memory_from)
         )
 
     def _taken(self, connection: Connection, plan: PullPlan, pull: list[int], elapsed: int) -> None:
@@ -626,10 +629,7 @@ class FastPull:
 
     def _make_row(self, plan: PullPlan, pieces: Key) -> None:
         """Has compiled code know a plan, of which a pull was answered."""
-        if self._kernels is None:
-            if self._worth.count(1) and not self._is_loading:
-                self._is_loading = True
-                threading.Thread(target=self.load, name="FastPullLoading", daemon=True).start()
+        if self._kernels is None and not self.load():
             return
         if self._access is not None or plan.header.max_msg_nums > layout.MESSAGES_MAX:
             return
@@ -678,20 +678,14 @@ class FastPull:
         self._rows, self._hint = [], 0
         self.reading_on.clear()
 
-    @loading()
-    def load(self) -> None:
-        """Loads (or, the very first time, compiles) the kernels; plain pulls are theirs from then on. Does nothing if
-        they cannot be loaded, or not used here."""
-        kernels = load("mqlake.compiled.kernels.pulls") if sys.platform == "linux" else None
-        if kernels is None or self._kernels is not None:
-            return
-        # with nothing to do each function is only compiled
-        nothing = np.frombuffer(b"", np.uint8)
-        kernels.match_pulls(nothing, 0, 0, 0, 1, *self.tables)
-        kernels.give_pulls(0, -1, *self.tables, _NO_OFFSETS)
-        kernels.take_rest(0, self.tables.numbers, np.empty(0, np.uint8))
-        self.on_load()
-        self._kernels = kernels
+    def load(self) -> bool:
+        """Loads the kernels, once; True if there are any, and may be used here. Plain pulls are theirs from then on."""
+        if self._kernels is None and sys.platform == "linux":
+            kernels = native.module("pulls")
+            if kernels is not None:
+                self.on_load()
+                self._kernels = kernels
+        return self._kernels is not None
 
     # --- statistics
 

@@ -8,21 +8,18 @@ Also the commits of half messages that are in the log's last file. The record th
 message's in the log; EndTransactionProcessor takes all other END_TRANSACTIONs, rollbacks among them.
 
 The fast path takes a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message, or
-a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that makes the
+a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that native.frames can read, without anything that makes the
 broker do more than store and answer: no delay, no timer, no retry or other topic with rules of its own, not larger than
 allowed; as a half message with its producer's group, and no time before which it is not to be asked for; to a topic
 that SendMessageProcessor has stored messages of. The log's bytes and the answers are those of the slow path.
 
-The code is compiled, or loaded from numba's cache, in a thread when a process sees SENDS_BEFORE_LOADING sends within
-LOADING_S: a broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends take
-the slow path.
+Where native code has not been compiled, and with MQLAKE_NO_JIT=1, all sends take the slow path.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,20 +29,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mqlake import native
 from mqlake.broker.broker import Broker
 from mqlake.broker.fast.signers import Signers
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.send_message import (
     STORED,
-    TIMER_PROPERTIES,
     SendMessageProcessor,
     born_host,
     region_fields,
 )
 from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
-from mqlake.compiled import Worth, load, loading
-from mqlake.compiled.kernels.send_layout import (
+from mqlake.formats.record import encode_record
+from mqlake.message import (
+    NOT_ALLOWED_SEND_TOPICS,
+    PROPERTY_CLUSTER,
+    RETRY_GROUP_TOPIC_PREFIX,
+    TRANS_HALF_TOPIC,
+    host_bytes,
+    ids,
+    properties_to_bytes,
+)
+from mqlake.message.policy import Policy, names_with
+from mqlake.native.frame_layout import HEAD_ROOM, LETTERS, SHAPES_SIZE
+from mqlake.native.send_layout import (
     ACCESS_SIZE,
     ALLOWED_SLOTS,
     ANSWER_END,
@@ -75,6 +83,7 @@ from mqlake.compiled.kernels.send_layout import (
     NEW_KEY_SIZE,
     NEW_KEYS,
     NEW_KEYS_MAX,
+    NEW_ROOM,
     NEXT_OFFSET,
     OF_COLUMNS,
     ONEWAY,
@@ -106,34 +115,13 @@ from mqlake.compiled.kernels.send_layout import (
     UNKNOWN_QUEUE,
     UNKNOWN_SIGNER,
 )
-from mqlake.formats.record import encode_record
-from mqlake.message import (
-    NOT_ALLOWED_SEND_TOPICS,
-    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
-    PROPERTY_CLUSTER,
-    PROPERTY_CRC32,
-    PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_INNER_BASE,
-    PROPERTY_INNER_NUM,
-    PROPERTY_POP_CK,
-    PROPERTY_REAL_QUEUE_ID,
-    PROPERTY_REAL_TOPIC,
-    PROPERTY_TRANSACTION_CHECK_TIMES,
-    PROPERTY_TRANSACTION_ID,
-    PROPERTY_TRANSACTION_PREPARED,
-    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
-    RETRY_GROUP_TOPIC_PREFIX,
-    TRANS_HALF_TOPIC,
-    host_bytes,
-    ids,
-    properties_to_bytes,
-)
 from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import SCRATCH_SIZE, Connection
-from mqlake.store.log.commit_log import AppendedMany, QueueId, WrittenMany
+from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.log.appender import Appended, QueueId, Written
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import (
     AppendMessageResult,
@@ -147,13 +135,11 @@ logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-AnswerSends = Callable[[int, memoryview, AppendedMany, PutMessageFuture | None], None]
+AnswerSends = Callable[[int, memoryview, Appended, PutMessageFuture | None], None]
 """Called with how many messages are in the log, and the answers to their sends: at once, or when the last is done."""
 NOTHING_YET = (0, 0, 0, 0)
 """What parse_sends has found before the first frame."""
 
-SENDS_BEFORE_LOADING = 256
-LOADING_S = 1.0
 NEW_KEYS_S = 1.0
 """How old a new UNIQ_KEY may be when a message gets it, about: it says when it was made."""
 TOPICS_SIZE = 512 * 1024
@@ -213,12 +199,10 @@ class FastSend:
         self._broker = broker
         self._processor = processor
         self._transactions = transactions
-        self._sends = Worth(SENDS_BEFORE_LOADING, LOADING_S)
-        self._is_loading = False
         self.kernels: ModuleType | None = None
-        """None until they are loaded."""
+        """None until the first send."""
         self.on_load: Callable[[], None] = lambda: None
-        """Called before the kernels are used, in the thread that loads them."""
+        """Called before the kernels are used."""
         self.on_taken: Callable[[Connection], None] = lambda connection: None
         """Called with a connection of which a run of sends took the fast path."""
         self.places_of: object = None
@@ -238,9 +222,9 @@ class FastSend:
         """Handles the sends at the beginning of data[start:] that the fast path takes; where the next frame begins."""
         if not _may_be_send(data[start + 8 : start + 20].tobytes()):
             return start
-        if self.kernels is None:
-            self._look_whether_to_load()
+        if self.kernels is None and not self.load():
             return start
+        assert self.kernels is not None
         host = host_number(connection)
         if host is None or not self.takes_sends(self.kernels):
             return start
@@ -284,10 +268,10 @@ class FastSend:
     def _take(
         self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: int
     ) -> int:
-        buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
+        buf = np.frombuffer(data, np.uint8)
 
         def answer(
-            done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None
+            done: int, answers: memoryview, appended: Appended, flush: PutMessageFuture | None
         ) -> None:
             if flush is None:
                 connection.send_encoded(bytes(answers))
@@ -352,16 +336,15 @@ class FastSend:
         def of_queues(row: int) -> list[int]:
             return cells[row * SENDS_MAX : row * SENDS_MAX + places].tolist()
 
-        def write(
-            out: Bytes, position: int, base_offset: int, queue_offsets: Sequence[int], store_timestamp: int
-        ) -> WrittenMany:
+        def write(mapped_file: MappedFile, queue_offsets: Sequence[int], store_timestamp: int) -> Written:
             nonlocal answers_size
             for cell, offset in enumerate(queue_offsets, NEXT_OFFSET * SENDS_MAX):
                 cells[cell] = offset
+            out, position, base = mapped_file.array, mapped_file.wrote_position, mapped_file.file_from_offset
             done, size, answers_size = kernels.store_sends(
-                out, position, base_offset, buf, count, store_timestamp, parts.numbers, parts.octets
+                out, position, base, buf, count, store_timestamp, parts.numbers, parts.octets
             )
-            return WrittenMany(
+            return Written(
                 done,
                 size,
                 cells[SIZE * SENDS_MAX],
@@ -439,7 +422,7 @@ class FastSend:
         self,
         answers: Sequence[tuple[Connection, int, int, bytes]],
         flush: PutMessageFuture,
-        appended: AppendedMany,
+        appended: Appended,
     ) -> None:
         """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not. `answers`:
         connection, first of its columns and one after the last, what it gets."""
@@ -509,24 +492,6 @@ class FastSend:
         fields = region_fields(broker.config)
         extra = properties_to_bytes({**fields, PROPERTY_CLUSTER: broker.config.broker_cluster_name})
         template = encode_record(b"", 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, store_host, 0, 0, b"", b"")
-        refused = (
-            *fields,
-            *TIMER_PROPERTIES,
-            PROPERTY_CLUSTER,
-            PROPERTY_POP_CK,
-            PROPERTY_DELAY_TIME_LEVEL,
-            PROPERTY_INNER_NUM,
-            PROPERTY_INNER_BASE,
-            PROPERTY_CRC32,
-        )
-        refused_halves = (
-            PROPERTY_REAL_TOPIC,
-            PROPERTY_REAL_QUEUE_ID,
-            PROPERTY_TRANSACTION_ID,
-            PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
-            PROPERTY_TRANSACTION_CHECK_TIMES,
-            PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
-        )
         halves = 0 if broker.config.reject_transaction_message else HALVES_MAX
         store_config = broker.store_config
         signed = self._signers is not None
@@ -538,12 +503,12 @@ class FastSend:
                 ROWS * SENDS_MAX,
                 QUEUE_SIZE * QUEUES_MAX,
                 4 * QUEUES_MAX,
-                _hashes(*refused, PROPERTY_TRANSACTION_PREPARED),
-                _hashes(*refused, *refused_halves),
+                _hashes(*names_with(Policy.SEND | Policy.ONLY_HALF)),
+                _hashes(*names_with(Policy.SEND | Policy.HALF)),
                 halves * OF_COLUMNS,
                 NAMES_MAX,
-                kernels.frames.HEAD_ROOM,
-                2 * kernels.frames.LETTERS,
+                HEAD_ROOM,
+                2 * LETTERS,
                 holes,
                 end_holes,
                 ACCESS_SIZE,
@@ -551,7 +516,7 @@ class FastSend:
                 SIGNER_SLOTS_MAX * signed,
                 ALLOWED_SLOTS * signed,
                 2,
-                SCRATCH_SIZE * (2 if signed else 1) + kernels.signatures.NEW_ROOM,
+                SCRATCH_SIZE * (2 if signed else 1) + NEW_ROOM,
                 TOPICS_SIZE,
                 np.frombuffer(template[:HEAD_SIZE], np.uint8),
                 np.frombuffer(extra, np.uint8),
@@ -559,12 +524,12 @@ class FastSend:
                 end_answer,
                 SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
                 SIGNER_NAMES_SIZE * signed,
-                kernels.frames.SHAPES_SIZE,
+                SHAPES_SIZE,
                 NEW_KEY_SIZE * NEW_KEYS_MAX,
             ]
         )
         if self._signers is not None:
-            self._signers.prepare(kernels.signatures, parts)
+            self._signers.prepare(parts)
         self.columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
         self._cells = parts[COLUMNS].data
         self._new_keys = parts[NEW_KEYS].data
@@ -608,7 +573,7 @@ class FastSend:
         self._topics_end = kernels.add_queue(
             len(self._names_of_queues),
             self._topics_end,
-            topic.copy(),  # one kind of array, one compiled function
+            topic,
             queue_id,
             self.parts.numbers,
             self.parts.octets,
@@ -624,6 +589,7 @@ class FastSend:
             and broker.store.commit_log.is_known_topic(topic)
             and topic not in NOT_ALLOWED_SEND_TOPICS
             and topic not in topics.unsettled
+            and topic not in broker.topic_queue_mapping_manager.table
             and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
             and not topic_config.attributes
             and topic_config.topic_filter_type is TopicFilterType.SINGLE_TAG
@@ -634,32 +600,13 @@ class FastSend:
 
     # --- loading
 
-    def _look_whether_to_load(self) -> None:
-        """Called for each send that takes the slow path."""
-        if self._sends.count(1):
-            self.load_soon()
-
-    def load_soon(self) -> None:
-        """Loads in a thread, once."""
-        if not self._is_loading and self.kernels is None:
-            self._is_loading = True
-            threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
-
-    @loading()
-    def load(self) -> None:
-        """Loads (or, the very first time, compiles) the kernels; sends take the fast path from then on. Does
-        nothing if they cannot be loaded."""
-        kernels = load("mqlake.compiled.kernels.sends")
-        if kernels is None:
-            return
-        self._prepare(kernels)
-        parts = self.parts
-        # with nothing to do each function is only compiled
-        buf = np.frombuffer(b"", np.uint8)
-        kernels.parse_sends(buf, 0, 0, 0, 0, NOTHING_YET, parts.numbers, parts.octets)
-        kernels.store_sends(np.zeros(4, np.uint8), 0, 0, buf, 0, 0, parts.numbers, parts.octets)
-        self.on_load()
-        self.kernels = kernels
+    def load(self) -> bool:
+        """Loads the kernels, once; True if there are any."""
+        if self.kernels is None and (kernels := native.module("sends")) is not None:
+            self._prepare(kernels)
+            self.on_load()
+            self.kernels = kernels
+        return self.kernels is not None
 
 
 def _may_be_send(begin: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Helper: a thread beside the event loop's that serves connections in its leases, in compiled code for all its life.
 
-    Lease ── begin: what with, on the desk ──▶ eventfd ─▶ help (kernels.loop): serve ─▶ eventfd ──▶ end: what came of it
+    Lease ── begin: what with, on the desk ──▶ eventfd ─▶ help (native.loop): serve ─▶ eventfd ──▶ end: what came of it
 
 It never holds the interpreter lock, and works only while the event loop's thread is in a lease and waits for its end.
 """
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mqlake.compiled.kernels.loop_layout import (
+from mqlake.native.loop_layout import (
     DESK_SIZE,
     DONE_FD,
     EPOLL_FD,
@@ -49,7 +49,6 @@ class Stake(Protocol):
     epoll: int
     numbers: Int64s
     octets: Bytes
-    received: Bytes
     pull_tables: tuple[Int64s, Bytes]
 
 
@@ -66,11 +65,6 @@ class Helper:
             target=self._run, args=(kernels, stake, common), name=name, daemon=True
         )
         self._thread.start()
-
-    @staticmethod
-    def load(kernels: ModuleType, stake: Stake, common: Int64s) -> None:
-        """Has its kernel compiled, or loaded."""
-        _help(kernels, np.full(DESK_SIZE, -1, np.int64), stake, common)
 
     def _run(self, kernels: ModuleType, stake: Stake, common: Int64s) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
@@ -114,4 +108,4 @@ class Helper:
 
 
 def _help(kernels: ModuleType, desk: Int64s, stake: Stake, common: Int64s) -> None:
-    kernels.help(desk, stake.received, stake.numbers, stake.octets, *stake.pull_tables, common)
+    kernels.help(desk, stake.numbers, stake.octets, *stake.pull_tables, common)

@@ -34,7 +34,7 @@ from mqlake.base.clock import now_ms
 from mqlake.broker.fast.fast_send import Bytes, FastSend, Int64s
 from mqlake.broker.fast.helper import Helper
 from mqlake.broker.metrics.rpc_latency import Rpc
-from mqlake.compiled.kernels.loop_layout import (
+from mqlake.native.loop_layout import (
     AWAKE,
     BASE,
     CODES,
@@ -63,9 +63,10 @@ from mqlake.compiled.kernels.loop_layout import (
     THREADS,
     common_size,
 )
-from mqlake.compiled.kernels.send_layout import LAST_PLACE, QUEUE_SIZE, QUEUES, TOUCHED
+from mqlake.native.send_layout import LAST_PLACE, QUEUE_SIZE, QUEUES, TOUCHED
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.store.log.commit_log import QueueId, WrittenMany
+from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.log.appender import QueueId, Written
 
 LEASE_NS = 30_000_000
 """While nobody else is served and no consumer waits: what a lease costs in Python, 0.15 ms, is a small part of it. The
@@ -91,7 +92,7 @@ assert len(_CODES) == CODES
 
 
 class Served(NamedTuple):
-    """How the last round of a lease ended (see kernels.loop.serve)."""
+    """How the last round of a lease ended (see native.loop.serve)."""
 
     rows: int
     left: int
@@ -168,7 +169,6 @@ class Stake:
                 self.epoll,
                 out,
                 self.fast_send.record_max,
-                self.received,
                 self.numbers,
                 self.octets,
                 parts.numbers,
@@ -263,14 +263,13 @@ class Lease:
         self.stored, known = 0, len(queues)
 
         def write(
-            out: Bytes,
-            position: int,
-            base_offset: int,
+            mapped_file: MappedFile,
             queue_offsets: Sequence[int],
             store_timestamp: int,  # noqa: ARG001 - compiled code asks the clock
-        ) -> WrittenMany:
+        ) -> Written:
+            position = mapped_file.wrote_position
             cells[POSITION] = cells[PUBLISHED] = position
-            cells[BASE], cells[THREADS], cells[AWAKE] = base_offset, len(stakes), len(stakes)
+            cells[BASE], cells[THREADS], cells[AWAKE] = mapped_file.file_from_offset, len(stakes), len(stakes)
             cells[STORED] = cells[FAILED] = 0
             rows[COUNT:, :known] = 0
             rows[OFFSET, :known] = queue_offsets
@@ -279,10 +278,10 @@ class Lease:
             for stake in stakes:
                 stake.begin(ends_ns=ends_ns, lingers=lingers, others=others, stop=self._stop)
                 others = -1  # one thread watches the event loop
-            self._serve(kernels, stakes, out)
+            self._serve(kernels, stakes, mapped_file.array)
             self.stored = cells[STORED]
             counts, sizes, puts = rows[COUNT : PUTS + 1, :known].tolist()
-            return WrittenMany(
+            return Written(
                 self.stored,
                 cells[POSITION] - position,
                 cells[FIRST_SIZE],

@@ -19,8 +19,9 @@ from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import Bytes, FastSend, Int64s
 from mqlake.broker.fast.lease import Stake
 from mqlake.broker.fast.pull_lease import PullLease
-from mqlake.compiled.kernels import pull_layout
-from mqlake.compiled.kernels.loop_layout import (
+from mqlake.errors import ProtocolError
+from mqlake.native import pull_layout
+from mqlake.native.loop_layout import (
     BY_KERNEL,
     BY_PYTHON,
     DONE,
@@ -51,12 +52,11 @@ from mqlake.compiled.kernels.loop_layout import (
     STOP_FD,
     WHAT,
 )
-from mqlake.compiled.kernels.send_layout import QUEUE_MESSAGES, QUEUE_PUTS
-from mqlake.errors import ProtocolError
+from mqlake.native.send_layout import QUEUE_MESSAGES, QUEUE_PUTS
 from mqlake.remoting.codec import frame_end
 from mqlake.remoting.connection import Connection, FastPath
 from mqlake.remoting.epoll_transport import EpollTransport
-from mqlake.store.log.commit_log import AppendedMany
+from mqlake.store.log.appender import Appended
 from mqlake.store.results import PutMessageFuture
 
 logger = logging.getLogger(__name__)
@@ -259,7 +259,6 @@ class LoopShare:
                 stake.epoll,
                 takes,
                 fast_send.record_max,
-                stake.received,
                 self._numbers,
                 self._octets,
                 parts.numbers,
@@ -292,7 +291,7 @@ class LoopShare:
                 self.transports[fd].abort()
 
     def _answer(
-        self, done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None
+        self, done: int, answers: memoryview, appended: Appended, flush: PutMessageFuture | None
     ) -> None:
         parts, rows = self.fast_send.parts, self._rows_at_hand
         if flush is None:

@@ -1,6 +1,6 @@
 """PullLease: what compiled code needs to answer pulls by itself, given before a round and taken back after it.
 
-    plans of which messages are left ─▶ begin: queue's limits, units, file ─▶ rounds of kernels.loop ─▶ end: counted
+    plans of which messages are left ─▶ begin: queue's limits, units, file ─▶ rounds of native.loop ─▶ end: counted
                                               └── what the broker's settings and tables say of each, as ever
 
 Python asks once a round what FastPull asks for each pull; while compiled code runs, no other code of the broker does,
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mqlake.compiled.kernels import pull_layout as layout
+from mqlake.native import pull_layout as layout
 
 if TYPE_CHECKING:
     from mqlake.broker.fast.fast_pull import FastPull, PullPlan
@@ -111,7 +111,7 @@ class PullLease:
         cells, at = fast_pull.cells, given.at
         cells[at + layout.READY_FILE_END] = file.read_position
         cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
-        cells[at + layout.READY_FLOOR] = fast_pull.in_memory_from
+        cells[at + layout.READY_FLOOR] = ahead.floor(fast_pull.in_memory_from)
         return True
 
     def _give(self, plan: PullPlan) -> bool:

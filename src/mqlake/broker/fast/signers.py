@@ -11,17 +11,17 @@ fast path.
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mqlake import native
 from mqlake.auth.access import AccessControl
 from mqlake.auth.evaluator import need
 from mqlake.auth.model import Action, Resource, User
 from mqlake.auth.sources import ip_of
-from mqlake.compiled.kernels.send_layout import (
+from mqlake.native.send_layout import (
     ACCESS,
     ALLOWED,
     ALLOWED_COUNT,
@@ -60,9 +60,10 @@ class Signers:
         self._refused: tuple[Connection | None, int] = (None, 0)
         access.on_change.append(self._changed)
 
-    def prepare(self, kernels: ModuleType, parts: Parts) -> None:
+    def prepare(self, parts: Parts) -> None:
         """For new parts, which know no signer."""
-        self._kernels, self._parts = kernels, parts
+        self._kernels: Any = native.module("signatures")
+        self._parts = parts
         self._numbers = parts[ACCESS]
         self._numbers[CHECKED] = 1
         self._users = []

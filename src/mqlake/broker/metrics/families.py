@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, islice
@@ -46,7 +46,7 @@ from mqlake.message import (
 from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.broker_stats import DLQ_PUT_NUMS, GROUP_GET_NUMS, GROUP_GET_SIZE
-from mqlake.store.dropped import count_kept
+from mqlake.store.kept_copies import count_kept
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class Families:
             self._messages,
             self._transactions,
             self._store,
+            self._archive,
             self._timers,
             self._pop,
             self._replication,
@@ -317,6 +318,28 @@ class Families:
             name = "rocketmq_storage_message_reserve_time_milliseconds"
             yield self._one(name, "Broker message reserve time", reserved, storage)
 
+    def _archive(self) -> Iterator[Family]:
+        archive = self._broker.store.archive
+        if archive is None:
+            return
+        manifest, reader = archive.manifest, archive.reader
+        for name, text, value in (
+            ("begin_offset", "First physical offset that the archive has without a hole", manifest.begin),
+            ("end_offset", "Physical offset up to which the archive has the log", manifest.end),
+            ("size_bytes", "Bytes of the log in the archive", manifest.size),
+            ("behind_bytes", "Bytes of the log that are flushed and not archived", archive.behind_bytes),
+            ("cached_bytes", "Bytes of the archive in the cache on the disk", reader.cached_bytes),
+        ):
+            yield self._one(f"mqlake_archive_{name}", text, value, {})
+        for name, text, value in (
+            ("failed_rounds", "Rounds in which the log could not be archived", archive.failed_rounds),
+            ("uploaded_bytes", "Bytes of the log that were sent to the archive", archive.uploaded_bytes),
+            ("requests", "Requests for messages in the archive", reader.requests),
+            ("failed_requests", "Those that failed", reader.failures),
+            ("read_bytes", "Bytes that were read from the archive", reader.request_bytes),
+        ):
+            yield self._counter(f"mqlake_archive_{name}", text, [({}, value)])
+
     def _timers(self) -> Iterator[Family]:
         if self._sources.timers is not None:
             for name, doc, rows, is_total in timer_rows(self._sources.timers):
@@ -342,6 +365,7 @@ class Families:
                 "Bytes of this broker's log before those that a slave needs next",
                 [({"slave": each.addr}, each.before_deletion) for each in slaves],
             )
+        yield from self._failover(broker.failover_status())
         if broker.is_slave:
             behind, is_following = broker.behind_master()
             yield self._one(
@@ -350,6 +374,40 @@ class Families:
             yield self._one(
                 "mqlake_follows_master", "1 while this slave follows its master", int(is_following), {}
             )
+
+    def _failover(self, failover: Mapping[str, str]) -> Iterator[Family]:
+        if not failover:
+            return
+        yield self._one(
+            "mqlake_failover_epoch",
+            "Epoch of the master that this broker follows, or is",
+            int(failover.get("failoverEpoch", 0)),
+            {},
+        )
+        yield self._one(
+            "mqlake_failover_master",
+            "1 while this broker is the elected master",
+            int(failover["failoverState"] == "master"),
+            {},
+        )
+        yield self._one(
+            "mqlake_failover_lease_seconds",
+            "Time that this master may go on without an answer of the failover service",
+            int(failover.get("failoverLeaseMs", 0)) / 1000,
+            {},
+        )
+        yield self._one(
+            "mqlake_failover_in_sync",
+            "Replicas that a message waits for, this master among them",
+            len(failover.get("failoverInSync", "").split(",")) if "failoverInSync" in failover else 0,
+            {},
+        )
+        yield self._one(
+            "mqlake_failover_stuck",
+            "1 while an operator has to look at why this replica does not take part",
+            int(failover["failoverState"] == "stuck"),
+            {},
+        )
 
     def _access(self) -> Iterator[Family]:
         access = self._broker.access or self._broker.plain_access

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from mqlake.broker.pop.checkpoint import STORED, Acknowledgement, Checkpoint, CheckpointKey
+from mqlake.broker.pop.checkpoint import Acknowledgement, Checkpoint, CheckpointKey
 from mqlake.broker.pop.order import IGNORED, NOT_POPPED
 from mqlake.broker.pop.state import PopState
 from mqlake.broker.services.refusals import NO_REMARK, refuse_with
@@ -29,7 +29,7 @@ from mqlake.remoting.headers.consume import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from mqlake.store.results import PutMessageFuture
+from mqlake.store.results import STORED, PutMessageFuture
 
 BATCH_MAX = 10_000
 """Checkpoints in one BATCH_ACK_MESSAGE."""

@@ -17,8 +17,9 @@ import logging
 from collections.abc import Callable
 
 from mqlake.broker.config import BrokerConfig
-from mqlake.broker.pop.checkpoint import STORED, Acknowledgement, Checkpoint, CheckpointKey, ReviveLog
+from mqlake.broker.pop.checkpoint import Acknowledgement, Checkpoint, CheckpointKey, ReviveLog
 from mqlake.broker.pop.queues import PopQueue, PopQueues, Stretch
+from mqlake.store.results import STORED
 
 logger = logging.getLogger(__name__)
 

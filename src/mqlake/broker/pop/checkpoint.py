@@ -29,7 +29,7 @@ from mqlake.message import (
     MessageExtBrokerInner,
     tags_code,
 )
-from mqlake.store.results import PutMessageFuture, PutMessageStatus
+from mqlake.store.results import PutMessageFuture
 
 CHECKPOINT_TAG = "ck"
 ACK_TAG = "ack"
@@ -41,15 +41,6 @@ CHECKPOINT_EARLIER_MS = 1000
 """A checkpoint is delivered this long before its acknowledgements."""
 COUNT_MAX = 127
 """Messages of a checkpoint; RocketMQ keeps their number in one byte."""
-STORED = frozenset(
-    {
-        PutMessageStatus.PUT_OK,
-        PutMessageStatus.FLUSH_DISK_TIMEOUT,
-        PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
-        PutMessageStatus.SLAVE_NOT_AVAILABLE,
-    }
-)
-"""The record is in the log, if not as safe as the configuration asks: taking it for lost would double messages."""
 
 Put = Callable[[MessageExtBrokerInner], PutMessageFuture]
 

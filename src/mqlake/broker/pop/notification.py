@@ -47,21 +47,24 @@ class NotificationProcessor:
                 header.attempt_id,
             )
 
-        if has_msg():
-            return _answer(has_msg=True)
+        def look(waiter: Waiter, is_over: bool) -> None:
+            """Answers, or waits (again): whoever was woken may come too late, whoever was not may find something."""
+            try:
+                found = has_msg()
+                wait = Wait.OVER if found or is_over else state.notification_polling.wait(waiter, has_msg)
+            except Exception as error:  # answered like any failure of a processor
+                waiter.answer.set_exception(error)
+                return
+            if wait is Wait.WAITS:
+                state.broker.store.messages_awaited()
+            else:
+                waiter.answer.set_result(_answer(has_msg=found, polling_full=wait is Wait.FULL))
+
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(
-            connection,
-            (header.topic, header.consumer_group, header.queue_id),
-            header.born_time + header.poll_time - EARLIER_MS,
-            answer,
-            _woken,
-        )
-        wait = state.notification_polling.wait(waiter, has_msg)
-        if wait is Wait.WAITS:
-            state.broker.store.messages_awaited()
-            return answer
-        return _answer(has_msg=False, polling_full=wait is Wait.FULL)
+        deadline = header.born_time + header.poll_time - EARLIER_MS
+        key = header.topic, header.consumer_group, header.queue_id
+        look(Waiter(connection, key, deadline, answer, look), False)
+        return answer.result() if answer.done() else answer
 
     def _check(self, header: NotificationRequestHeader) -> None:
         broker = self._state.broker
@@ -71,10 +74,6 @@ class NotificationProcessor:
                 f"the broker[{broker.config.broker_ip1}] peeking message is forbidden",
             )
         self._state.check_readable(header.topic, header.queue_id, header.consumer_group)
-
-
-def _woken(waiter: Waiter, is_over: bool) -> None:
-    waiter.answer.set_result(_answer(has_msg=not is_over))
 
 
 def _answer(*, has_msg: bool, polling_full: bool = False) -> RemotingCommand:

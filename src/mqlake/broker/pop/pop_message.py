@@ -25,11 +25,12 @@ from mqlake.base.clock import now_ms
 from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionMessageFilter
 from mqlake.broker.mqtrace.contexts import pop_context
-from mqlake.broker.pop.checkpoint import STORED, Checkpoint, CheckpointKey
+from mqlake.broker.pop.checkpoint import Checkpoint, CheckpointKey
 from mqlake.broker.pop.polling import ANY_QUEUE, EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.queues import PopQueue, Stretch
 from mqlake.broker.pop.state import PopState
 from mqlake.broker.services.after_dispatch import when_dispatched
+from mqlake.broker.services.archived import read_ahead, with_archive
 from mqlake.broker.services.refusals import refuse_with
 from mqlake.broker.state.consumer_filter import ConsumerFilterData
 from mqlake.errors import ResponseError
@@ -58,7 +59,7 @@ from mqlake.remoting.headers.consume import (
 )
 from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.log.commit_log import RETRY_TOPIC_LENGTH_MAX
-from mqlake.store.results import GetMessageResult, GetMessageStatus, PutMessageFuture
+from mqlake.store.results import STORED, GetMessageResult, GetMessageStatus, PutMessageFuture
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,8 @@ class PopMessageProcessor:
     def register(self, table: ProcessorTable) -> None:
         nothing = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
         table.register(RequestCode.POP_MESSAGE, refuse_with(nothing, self.pop_message))
-        table.register(RequestCode.PEEK_MESSAGE, refuse_with(nothing, self.peek_message))
+        peek = with_archive(self._broker.store, self.peek_message)
+        table.register(RequestCode.PEEK_MESSAGE, refuse_with(nothing, peek))
         table.register(
             RequestCode.POLLING_INFO, refuse_with(PollingInfoResponseHeader(polling_num=0), self.polling_info)
         )
@@ -557,9 +559,7 @@ class PopMessageProcessor:
                 if pop.room <= 0:
                     break
                 offset = self._queues.next_offset(queue)
-                await asyncio.to_thread(
-                    self._broker.store.read_ahead, queue.topic, queue.queue_id, offset, pop.room
-                )
+                await read_ahead(self._broker.store, queue.topic, queue.queue_id, offset, pop.room)
                 self._take(pop, queue, self._queues.next_offset(queue), may_wait=True)
         finally:
             for queue in cold:

@@ -26,12 +26,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.pop.checkpoint import (
     ACK_CODE,
     BATCH_ACK_CODE,
     CHECKPOINT_CODE,
-    STORED,
     Acknowledgement,
     Checkpoint,
     CheckpointKey,
@@ -41,6 +40,7 @@ from mqlake.broker.pop.checkpoint import (
 )
 from mqlake.broker.pop.recover import RevivedBefore
 from mqlake.broker.pop.state import PopState
+from mqlake.broker.services.archived import read_ahead
 from mqlake.errors import FormatError
 from mqlake.formats.record import decode_record
 from mqlake.message import (
@@ -57,7 +57,7 @@ from mqlake.message import (
     tags_code,
 )
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
-from mqlake.store.results import GetMessageStatus, PutMessageFuture, PutMessageStatus
+from mqlake.store.results import NEVER_STORED, STORED, GetMessageStatus, PutMessageFuture, PutMessageResult
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,6 @@ PERM_READ_WRITE = PERM_READ | PERM_WRITE
 CODES = frozenset({CHECKPOINT_CODE, ACK_CODE, BATCH_ACK_CODE})
 LOOK_PAUSE_S = 0.005
 LOOKS = 200
-_NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
 class _Early:
@@ -207,7 +206,7 @@ class PopReviveService:
         self.counts: dict[tuple[str, str], int] = {}
         """(Topic, group) → messages that were put into a retry topic."""
         self.checkpoints_in = self.acknowledgements_in = 0
-        self._trouble = LastingTrouble(logger, logging.WARNING)
+        self._trouble = ThrottledLog(logger, logging.WARNING)
         self.revived_before = RevivedBefore()
         self._round = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -381,7 +380,8 @@ class PopReviveService:
         if broker.topic_config_manager.select_topic_config(normal) is None or not self._has_group(key):
             logger.warning("%s is dropped: its topic or its group is gone", checkpoint)
             return True
-        futures: list[tuple[int, PutMessageFuture]] = []
+        revived = self.revived
+        waits: list[tuple[int, PutMessageFuture]] = []
         for offset in checkpoint.open_offsets():
             message = await self._message(key, offset)
             if message is None:
@@ -392,15 +392,13 @@ class PopReviveService:
                 checkpoint.acknowledge(offset)
                 continue
             future = broker.store.async_put_message(message)
-            if future.done() and not self._is_stored(checkpoint, offset, future):
+            if not future.done():
+                waits.append((offset, future))
+            elif not self._settle(checkpoint, offset, future.result(), normal):
                 break
-            futures.append((offset, future))
-        for offset, future in futures:
-            await future
-            if self._is_stored(checkpoint, offset, future):
-                checkpoint.acknowledge(offset)
-                self._count(key, normal)
-        if futures:
+        for offset, future in waits:
+            self._settle(checkpoint, offset, await future, normal)
+        if self.revived > revived:
             state.wake(normal, key.group)
         return checkpoint.is_done
 
@@ -412,18 +410,21 @@ class PopReviveService:
             or broker.consumer_offset_manager.query_offsets(key.group, key.topic) is not None
         )
 
-    def _is_stored(self, checkpoint: Checkpoint, offset: int, future: PutMessageFuture) -> bool:
-        result = future.result()
+    def _settle(self, checkpoint: Checkpoint, offset: int, result: PutMessageResult, normal: str) -> bool:
+        """Takes note of what became of a message; False if it is to be stored again."""
         if result.status in STORED:
             self._trouble.worked("messages are revived again")
+            checkpoint.acknowledge(offset)
+            self._count(checkpoint.key, normal)
             return True
-        if result.status in _NEVER_STORED:
+        if result.status in NEVER_STORED:
             logger.error(
                 "%s: the message at %d can never be stored in the retry topic: %s",
                 checkpoint,
                 offset,
                 result.reason,
             )
+            checkpoint.acknowledge(offset)
             return True
         self._trouble.failed(
             f"messages cannot be revived: {result.status.name} ({result.reason}), tried again"
@@ -443,7 +444,7 @@ class PopReviveService:
         try:
             result = store.get_message(*arguments, may_wait=False)
         except BlockingIOError:
-            await asyncio.to_thread(store.read_ahead, key.topic, key.queue_id, offset, 1)
+            await read_ahead(store, key.topic, key.queue_id, offset, 1)
             result = store.get_message(*arguments)
         if result.status is not GetMessageStatus.FOUND or int(result.queue_offsets[0]) != offset:
             logger.warning(

@@ -34,7 +34,7 @@ from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
-from mqlake.remoting.turns import at_once, in_turns
+from mqlake.remoting.yielding import at_once, in_turns
 
 IS_SUPPORT_HEART_BEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 IS_SUB_CHANGE = "IS_SUB_CHANGE"

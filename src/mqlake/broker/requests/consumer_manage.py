@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.services.after_dispatch import when_dispatched
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.client import (
     GetConsumerListByGroupResponseBody,
@@ -13,7 +16,7 @@ from mqlake.remoting.bodies.client import (
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection, ProcessorTable
 from mqlake.remoting.headers.consume import (
     GetConsumerListByGroupRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -87,28 +90,36 @@ class ConsumerManageProcessor:
         manager.commit_offset(connection.remote_address, group, topic, queue_id, header.commit_offset)
         return RemotingCommand.create_response()
 
-    def query_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query_consumer_offset(
+        self, connection: Connection, request: RemotingCommand
+    ) -> Answer | Awaitable[Answer]:
         """14 QUERY_CONSUMER_OFFSET. A group without an offset begins at 0 if the queue's first message is still there
         and in memory: then it misses no message. Else the client decides."""
         header = request.decode_header(QueryConsumerOffsetRequestHeader)
-        broker = self._broker
         topic, queue_id = header.topic, header.queue_id
-        offset = broker.consumer_offset_manager.query_offset(header.consumer_group, topic, queue_id)
-        if offset < 0:
-            if header.set_zero_if_not_found is False:
-                raise ResponseError(
-                    ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
-                )
-            store = broker.store
-            if store.min_offset_in_queue(topic, queue_id) > 0 or not store.check_in_mem_by_consume_offset(
-                topic, queue_id, 0
-            ):
+        offsets = self._broker.consumer_offset_manager
+        offset = offsets.query_offset(header.consumer_group, topic, queue_id)
+        if offset >= 0:
+            return _offset_response(offset)
+        if header.set_zero_if_not_found is False:
+            raise ResponseError(
+                ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+            )
+        store = self._broker.store
+
+        def first() -> RemotingCommand:
+            begins = max(store.min_offset_in_queue(topic, queue_id), 0)
+            if begins or not store.check_in_mem_by_consume_offset(topic, queue_id, 0):
                 raise ResponseError(
                     ResponseCode.QUERY_NOT_FOUND,
                     "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
                 )
-            offset = 0
-        return RemotingCommand.create_response(header=QueryConsumerOffsetResponseHeader(offset=offset))
+            return _offset_response(0)
+
+        if store.dispatch_behind_bytes:
+            # else its first message may look as if it were not there, and the client would begin after it
+            return asyncio.ensure_future(when_dispatched(store, first))
+        return first()
 
     # --- locks
 
@@ -124,6 +135,10 @@ class ConsumerManageProcessor:
         body = _lock_batch(request)
         self._broker.rebalance_lock_manager.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return RemotingCommand.create_response()
+
+
+def _offset_response(offset: int) -> RemotingCommand:
+    return RemotingCommand.create_response(header=QueryConsumerOffsetResponseHeader(offset=offset))
 
 
 def _lock_batch(request: RemotingCommand) -> LockBatchRequestBody:

@@ -21,11 +21,12 @@ from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from mqlake.broker.mqtrace.contexts import pull_context
 from mqlake.broker.services.after_dispatch import when_dispatched
+from mqlake.broker.services.archived import from_archive
 from mqlake.broker.services.pull_request_hold import PullRequest, PullRequestHoldService
-from mqlake.broker.state.subscription_group import BUILT_IN_GROUPS
 from mqlake.broker.state.topic_config import NO_BATCH
 from mqlake.errors import ResponseError
 from mqlake.message import tags_code
+from mqlake.message.groups import SYSTEM_GROUPS
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import ConsumeType, MessageModel, SubscriptionData
 from mqlake.remoting.bodies.route import MASTER_ID
@@ -34,6 +35,7 @@ from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import Answer, Connection, ProcessorTable
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.store.archive.reader import NotCachedError
 from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.results import GetMessageResult, GetMessageStatus
 
@@ -54,9 +56,6 @@ PROXY_FOR_BROADCAST = 1
 PROXY_FOR_STREAM = 2
 
 OFFSET_RESET = "OFFSET_RESET"
-SYS_CONSUMER_GROUPS = frozenset(
-    (*BUILT_IN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
-)
 
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -113,7 +112,19 @@ class PullMessageProcessor:
         self, connection: Connection, code: int, header: PullMessageRequestHeader
     ) -> Answer | Awaitable[Answer]:
         try:
+            return self._pull_or_hold_here(connection, code, header)
+        except NotCachedError as missing:
+            again = functools.partial(self._pull_or_hold_here, connection, code, header)
+            return from_archive(self._broker.store, again, missing)
+
+    def _pull_or_hold_here(
+        self, connection: Connection, code: int, header: PullMessageRequestHeader
+    ) -> Answer | Awaitable[Answer]:
+        """NotCachedError if messages have to be fetched from the archive."""
+        try:
             response, message_filter = self._pull(connection, code, header, first=True)
+        except NotCachedError:
+            raise
         except BlockingIOError:
             return self._pull_from_disk(connection, code, header)
         if response.code != ResponseCode.PULL_NOT_FOUND or not header.sys_flag & SUSPEND_FLAG:
@@ -304,7 +315,7 @@ class PullMessageProcessor:
 
     def _refuse_unknown(self, group: str) -> None:
         """rejectPullConsumerEnable: only groups whose heartbeats say that they push, and RocketMQ's own, pull."""
-        if group in SYS_CONSUMER_GROUPS:
+        if group in SYSTEM_GROUPS:
             return
         group_info = self._broker.consumer_manager.get_consumer_group_info(group)
         if group_info is None or group_info.consume_type is ConsumeType.CONSUME_ACTIVELY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from struct import Struct
 
 from mqlake.broker.services.after_dispatch import after_dispatch
+from mqlake.broker.services.archived import with_archive
 from mqlake.errors import ResponseError
 from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -29,8 +30,10 @@ class QueryMessageProcessor:
         self._store = store
 
     def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.QUERY_MESSAGE, after_dispatch(self._store, self.query_message))
-        table.register(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message_by_id)
+        store = self._store
+        query = with_archive(store, after_dispatch(store, self.query_message))
+        table.register(RequestCode.QUERY_MESSAGE, query)
+        table.register(RequestCode.VIEW_MESSAGE_BY_ID, with_archive(store, self.view_message_by_id))
 
     def query_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(QueryMessageRequestHeader)

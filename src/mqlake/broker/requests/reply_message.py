@@ -96,6 +96,7 @@ class ReplyMessageProcessor:
         queue_id = self._checks.queue_id(header, topic_config)
         body = request.body_bytes()
         properties = string_to_properties(header.properties or "")
+        self._checks.properties(header.topic, properties)
         failure = await self._push(connection, header, properties, body)
         answer = SendMessageResponseHeader(msg_id="0", queue_id=queue_id, queue_offset=0)
         if config.store_reply_message_enable:

@@ -16,6 +16,7 @@ import random
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.mqtrace.contexts import send_back_context
+from mqlake.broker.services.archived import with_archive
 from mqlake.broker.state.topic_config import PERM_READ_WRITE
 from mqlake.errors import FormatError, OffsetOutOfRangeError, ResponseError
 from mqlake.message import (
@@ -46,7 +47,8 @@ class ConsumerSendMsgBackProcessor:
         self._broker = broker
 
     def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.CONSUMER_SEND_MSG_BACK, self.consumer_send_msg_back)
+        processor = with_archive(self._broker.store, self.consumer_send_msg_back)
+        table.register(RequestCode.CONSUMER_SEND_MSG_BACK, processor)
 
     async def consumer_send_msg_back(
         self, connection: Connection, request: RemotingCommand
@@ -89,6 +91,8 @@ class ConsumerSendMsgBackProcessor:
                 f"{result.status.name}: {result.reason or 'the message could not be stored'}; "
                 f"the consumer should try again",
             )
+        # name servers know a new topic before its sender hears of it, as RocketMQ's do
+        await broker.topic_config_manager.wait_settled([topic])
         stats = broker.broker_stats_manager
         stats.add(SNDBCK_PUT_NUMS, f"{origin_topic}@{header.group}", 1)
         if is_dlq:

@@ -12,8 +12,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
+from mqlake.base.disk import DiskSpace
 from mqlake.base.net import parse_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import BrokerConfig
@@ -24,9 +25,10 @@ from mqlake.broker.requests.send_back import handle_retry_and_dlq
 from mqlake.broker.services.refusals import refusal
 from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
 from mqlake.broker.transaction.service import TransactionalMessageService
-from mqlake.errors import HeaderError, IllegalTopicError, MessageError, ResponseError
+from mqlake.errors import FormatError, HeaderError, IllegalTopicError, MessageError, ResponseError
 from mqlake.formats.batch import ITEM_SIZE_MIN, decode_messages
 from mqlake.message import (
+    LMQ_PREFIX,
     NOT_ALLOWED_SEND_TOPICS,
     PROPERTY_CLUSTER,
     PROPERTY_DELAY_TIME_LEVEL,
@@ -36,10 +38,6 @@ from mqlake.message import (
     PROPERTY_POP_CK,
     PROPERTY_PRIORITY,
     PROPERTY_REAL_TOPIC,
-    PROPERTY_SHARDING_KEY,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_TRANSACTION_PREPARED,
@@ -51,11 +49,13 @@ from mqlake.message import (
     MessageExtBatch,
     MessageExtBrokerInner,
     MessageSysFlag,
+    bytes_to_properties,
     create_message_id,
     ids,
     string_to_properties,
     validate_topic,
 )
+from mqlake.message.policy import Policy, names_with
 from mqlake.message.recall import RecallHandle
 from mqlake.remoting.bodies.topic import (
     PERM_WRITE,
@@ -74,10 +74,9 @@ from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageS
 logger = logging.getLogger(__name__)
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
-TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
-_NO_PRIORITY = frozenset(
-    (*TIMER_PROPERTIES, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_SHARDING_KEY, PROPERTY_TRANSACTION_PREPARED)
-)
+_TIMER_PROPERTIES = names_with(Policy.TIMER)
+_NO_PRIORITY = frozenset(names_with(Policy.NO_PRIORITY))
+_LIGHT_QUEUE_PROPERTIES = names_with(Policy.LIGHT_QUEUE)
 
 ANSWER_REST_MAX = 1 << 20
 """Bytes of an answer apart from the ids of a batch; the longest is a unique key (32 KiB), escaped."""
@@ -131,7 +130,7 @@ class SendMessageChecks:
                 f"the broker[{config.broker_ip1}] sending message is forbidden "
                 f"(brokerPermission is {config.broker_permission})",
             )
-        if topic_config is None or topic in NOT_ALLOWED_SEND_TOPICS:
+        if topic_config is None or topic in NOT_ALLOWED_SEND_TOPICS or topic.startswith(LMQ_PREFIX):
             topic_config = self._find_topic(connection, header)
         queue_nums = max(topic_config.write_queue_nums, topic_config.read_queue_nums)
         if header.queue_id >= queue_nums:
@@ -151,6 +150,10 @@ class SendMessageChecks:
         if topic in NOT_ALLOWED_SEND_TOPICS:
             raise ResponseError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        if topic.startswith(LMQ_PREFIX):
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL, f"topic {topic} is a light queue: there are no light queues"
             )
         retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         sys_flag = 0
@@ -179,6 +182,29 @@ class SendMessageChecks:
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {hint}"
             )
         return topic_config
+
+    def properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        """ResponseError if the message would have to go to light queues. A consumer's retry may have been in some, and
+        goes to its group only."""
+        for name in _LIGHT_QUEUE_PROPERTIES:
+            if name in properties and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+                raise ResponseError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the message has the property {name}={properties[name][:100]}: there are no light queues and no "
+                    "lite topics here, so that it would reach nobody. Send it without the property",
+                )
+
+    def properties_in_batch(self, body: bytes | bytearray | memoryview) -> None:
+        """As properties(), for those that the messages of a batch have of their own."""
+        data = bytes(body)
+        if not any(name.encode() in data for name in _LIGHT_QUEUE_PROPERTIES):
+            return
+        try:
+            items = decode_messages(data)
+        except FormatError:  # the store refuses it
+            return
+        for item in items:
+            self.properties("", bytes_to_properties(item.properties))
 
     def queue_id(self, header: SendHeader, topic_config: TopicConfig) -> int:
         """The queue that the client chose, or any if it leaves that to the broker."""
@@ -253,6 +279,7 @@ class SendMessageProcessor:
         topic = header.topic
         queue_id = self._checks.queue_id(header, topic_config)
         properties = string_to_properties(header.properties or "")
+        self._checks.properties(topic, properties)
         properties.pop(PROPERTY_POP_CK, None)
         batch = bool(header.batch)
         if not batch and not properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX):
@@ -289,6 +316,7 @@ class SendMessageProcessor:
         else:
             if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 handle_retry_and_dlq(broker, message, header.max_reconsume_times, request.version)
+                topic = message.topic
             future = (
                 self._transactional_message_service.async_prepare_message(message)
                 if prepared
@@ -310,9 +338,9 @@ class SendMessageProcessor:
             return command
 
         unsettled = broker.topic_config_manager.unsettled
-        if future.done() and not (unsettled and header.topic in unsettled):
+        if future.done() and not (unsettled and topic in unsettled):
             return answer()
-        return self._answer_later(future, header.topic, answer)
+        return self._answer_later(future, topic, answer)
 
     def _add_recall_handle(self, answer: RemotingCommand, message: MessageExtBrokerInner) -> None:
         """What the sender of a timer message needs to cancel it."""
@@ -358,7 +386,7 @@ class SendMessageProcessor:
                 raise ResponseError(
                     ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed (DELAY)"
                 )
-            if not properties.keys().isdisjoint(TIMER_PROPERTIES):
+            if not properties.keys().isdisjoint(_TIMER_PROPERTIES):
                 raise ResponseError(
                     ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed (TIMER_*)"
                 )
@@ -378,6 +406,7 @@ class SendMessageProcessor:
             )
         if not batch.body:
             raise MessageError("the batch is empty")
+        self._checks.properties_in_batch(batch.body)
         store = self._broker.store
         uniq_key = batch.uniq_key
         if uniq_key is None or not self._broker.topic_config_manager.is_batch_topic(topic):
@@ -503,13 +532,10 @@ STORED: dict[PutMessageStatus, ResponseCode] = {
 
 def disk_text(path: str) -> str:
     """How full the disk of a directory is, for a remark."""
-    import shutil
-
     try:
-        usage = shutil.disk_usage(path)
+        return f"disk: {DiskSpace.of(path)}"
     except OSError as error:
         return f"disk: {error.strerror}"
-    return f"disk: {100 * usage.used / usage.total:.1f} % used, {usage.free >> 20} MiB free"
 
 
 def _queue_by_priority(topic_config: TopicConfig, properties: dict[str, str], queue_id: int) -> int:

@@ -7,7 +7,7 @@ import itertools
 
 from mqlake.broker.broker import Broker
 from mqlake.remoting.connection import Connection
-from mqlake.remoting.turns import at_once, in_turns
+from mqlake.remoting.yielding import at_once, in_turns
 
 SCAN_INTERVAL_S = 10.0
 GROUPS_AT_ONCE = 100

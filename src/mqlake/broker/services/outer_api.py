@@ -1,7 +1,7 @@
-"""BrokerOuterAPI: requests from a broker to name servers.
+"""BrokerOuterAPI: requests from a broker to name servers, and to other brokers.
 
-Every request goes to all name servers at once. One that does not answer is logged and tried again with the next
-registration; no request fails because of it.
+What a broker registers goes to all name servers at once. One that does not answer is logged and tried again with the
+next registration; no request fails because of it. What a broker asks is answered by the first that can.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mqlake.auth.config import Credentials
 from mqlake.auth.signed_client import remoting_client
 from mqlake.errors import FormatError, MqlakeError, ResponseError
 from mqlake.message import crc32
-from mqlake.remoting.bodies.route import QueueData, TopicRouteData
+from mqlake.remoting.bodies.route import ClusterInfo, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import (
     DataVersion,
     KVTable,
@@ -27,6 +27,7 @@ from mqlake.remoting.bodies.topic import (
 )
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.headers.namesrv import (
     GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
@@ -132,8 +133,8 @@ class BrokerOuterAPI:
 
         return any(answer is not False for answer in await self._ask_all(changed))
 
-    async def register_single_topic_all(self, broker_name: str, config: TopicConfig) -> None:
-        """Registers one topic, without the rest of a registration."""
+    async def register_single_topic_all(self, broker_name: str, config: TopicConfig) -> bool:
+        """Registers one topic, without the rest of a registration; whether all name servers answered."""
         route = TopicRouteData(
             queue_datas=[
                 QueueData(
@@ -147,27 +148,40 @@ class BrokerOuterAPI:
         )
         header = RegisterTopicRequestHeader(topic=config.topic_name)
 
-        async def register(address: str) -> None:
+        async def register(address: str) -> bool:
             request = RemotingCommand.create_request(
                 RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, route.to_json()
             )
             await self._client.call(address, request)
+            return True
 
-        await self._ask_all(register)
+        return None not in await self._ask_all(register)
 
     async def topic_route(self, topic: str) -> TopicRouteData | None:
         """The route of a topic from the first name server that answers; None if none does or knows it."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        body = await self._ask_first(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        return None if body is None else TopicRouteData.from_json(body)
+
+    async def cluster_info(self) -> ClusterInfo | None:
+        """The brokers that the first name server that answers knows; None if none does."""
+        body = await self._ask_first(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return None if body is None else ClusterInfo.from_json(body)
+
+    async def _ask_first(self, code: RequestCode, header: CommandHeader | None = None) -> bytes | None:
         for address in self.name_servers:
-            request = RemotingCommand.create_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             try:
-                answer = await self._client.call(address, request)
-                return TopicRouteData.from_json(answer.body_bytes())
+                answer = await self._client.call(address, RemotingCommand.create_request(code, header))
+                return answer.body_bytes()
             except ResponseError:
                 return None
             except MqlakeError:
                 continue
         return None
+
+    async def ask_broker(self, address: str, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        """The answer of another broker, whatever its code. RemotingConnectError, RemotingTimeoutError."""
+        return await self._client.invoke(address, request, timeout_s)
 
     async def unregister_broker_all(self, identity: BrokerIdentity, timeout_s: float) -> None:
         header = UnRegisterBrokerRequestHeader(

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.services.other_brokers import OtherBrokers
 from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI, RegisterBrokerResult
 from mqlake.broker.state.topic_config import PERM_READ_WRITE
 from mqlake.remoting.bodies.route import TopicRouteData
@@ -43,10 +44,11 @@ class Registration:
             caller_context(broker.config.tls),
             broker.config.auth.inner_credentials,
         )
+        self.other_brokers = OtherBrokers(self._outer_api)
         self.on_answers: Callable[[list[RegisterBrokerResult]], None] = lambda results: None
         """Called with the answers of the name servers, which tell a slave where its master is."""
-        self.known_to = 0
-        """Name servers that answered the last time."""
+        self.registered_with: list[str] = []
+        """The name servers that answered the last registration."""
         self._register_now = asyncio.Event()
         self._register_lock = asyncio.Lock()
         self._new_topics: dict[str, TopicConfig] = {}
@@ -113,20 +115,27 @@ class Registration:
 
     async def _register(self, topics: Iterable[TopicConfig]) -> bool:
         config, manager = self._broker.config, self._topic_config_manager
-        permission = config.broker_permission
-        if permission & PERM_READ_WRITE != PERM_READ_WRITE:
-            topics = [dataclasses.replace(topic, perm=topic.perm & permission) for topic in topics]
+        topics = [self._permitted(topic) for topic in topics]
+        wrapper = manager.build_serialize_wrapper({topic.topic_name: topic for topic in topics})
+        mappings = self._broker.topic_queue_mapping_manager
+        wrapper.topic_queue_mapping_info_map = mappings.infos(wrapper.topic_config_table)
+        asked = list(self._outer_api.name_servers)
         results = await self._outer_api.register_broker_all(
-            self.identity,
-            manager.build_serialize_wrapper({topic.topic_name: topic for topic in topics}),
-            config.register_broker_timeout_mills / 1000,
+            self.identity, wrapper, config.register_broker_timeout_mills / 1000
         )
-        self.known_to = sum(result is not None for result in results)
+        self.registered_with = [at for at, result in zip(asked, results, strict=True) if result is not None]
         for result in results:
             if result is not None:
                 manager.update_order_topic_config(result.order_topics)
         self.on_answers([result for result in results if result is not None])
         return None not in results
+
+    def _permitted(self, topic: TopicConfig) -> TopicConfig:
+        """The topic with what the broker's own permission leaves of its."""
+        permission = self._broker.config.broker_permission
+        if permission & PERM_READ_WRITE == PERM_READ_WRITE:
+            return topic
+        return dataclasses.replace(topic, perm=topic.perm & permission)
 
     async def _keep_registered(self) -> None:
         """Registers at once, then at each period; sooner if a name server did not answer or was lost."""
@@ -185,11 +194,23 @@ class Registration:
                 topics, self._new_topics = list(self._new_topics.values()), {}
                 if not topics:
                     return
-                config = self._broker.config
-                if config.enable_single_topic_register and len(topics) == 1:
-                    await self._outer_api.register_single_topic_all(config.broker_name, topics[0])
-                elif not await self._register(topics):
+                if self._broker.config.enable_single_topic_register:
+                    answered = await self._register_singly(topics)
+                else:
+                    answered = await self._register(topics)
+                if not answered:
                     self._register_now.set()
+
+    async def _register_singly(self, topics: Iterable[TopicConfig]) -> bool:
+        """Whether all name servers answered. One with deleteTopicWithBrokerRegistration=true would take a registration
+        of these topics for the broker's whole table, and forget the others; not so one that brings a mapping along."""
+        name, answered = self._broker.config.broker_name, True
+        for topic in topics:
+            if topic.topic_name in self._broker.topic_queue_mapping_manager.table:
+                answered &= await self._register([topic])
+            else:
+                answered &= await self._outer_api.register_single_topic_all(name, self._permitted(topic))
+        return answered
 
 
 async def _wait_at_most(task: asyncio.Task[None], seconds: float) -> None:

@@ -39,6 +39,10 @@ logger = logging.getLogger(__name__)
 TICK_S = 3.0
 SYNC_S = 10.0
 """Between two rounds of the master's metadata; RocketMQ's slave waits a minute."""
+FAILOVER_SYNC_S = 1.0
+"""The same in a group with failover: what is younger than that a new master does not have."""
+FAILOVER_RETRY_S = 0.5
+"""Between two tries to connect to a master that may be about to begin."""
 AWAY_S = 5.0
 """A master that is not connected, and does not answer, for so long is away."""
 ALIVE_TIMEOUT_S = 2.0
@@ -81,13 +85,14 @@ class Replication:
         self._begins_at: int | None = None
         self.asked_at = 0.0
         """When the master last said where its log begins and ends; monotonic, 0: never."""
+        self._sync_s = FAILOVER_SYNC_S if broker.config.failover else SYNC_S
         self._task: asyncio.Task[None] | None = None
         self._tick = asyncio.Event()
         self._seen_at = time.monotonic()
-        if broker.is_slave:
+        if broker.is_slave and not broker.config.failover:
             self._make_client()
 
-    def _make_client(self) -> None:
+    def _make_client(self, hello: tuple[int, int, int] | None = None) -> None:
         broker, config = self._broker, self._broker.store_config
         broker.consumer_offset_manager.keeps_own_commits = True
         self.ha_client = HAClient(
@@ -96,14 +101,18 @@ class Replication:
             first_offset=self._where_to_begin,
             master_begin=lambda: self._first_offset,
             master_end=lambda: self._master_max,
+            hello=hello,
         )
         self.ha_client_service = HAClientService(self.ha_client)
+        if hello is not None:
+            self.ha_client_service.retry_s = FAILOVER_RETRY_S
         self.ha_client_service.is_awaited = lambda: self._master_waits
         self.ha_client_service.lacking = self._lacking
         # how much it lacks says whether compiled code is worth waiting for
         self.ha_client_service.may_connect = lambda: self._was_asked or not self.slave_synchronize.master_addr
         self.ha_client_service.set_master_address(config.ha_master_address)
-        self._registration.on_answers = self._learn_master
+        if hello is None:  # else the failover service says where the master is
+            self._registration.on_answers = self._learn_master
 
     def _lacking(self) -> int:
         """As HAClientService.lacking."""
@@ -215,12 +224,12 @@ class Replication:
                     and time.monotonic() >= next_round
                     and await self.slave_synchronize.sync_all()
                 ):
-                    next_round = time.monotonic() + SYNC_S
+                    next_round = time.monotonic() + self._sync_s
             except Exception:
                 logger.exception("synchronizing with the master failed, tried again later")
             self._tick.clear()
             try:
-                async with asyncio.timeout(TICK_S):
+                async with asyncio.timeout(min(TICK_S, self._sync_s)):
                     await self._tick.wait()
             except TimeoutError:
                 pass
@@ -346,7 +355,7 @@ class Replication:
     def status(self) -> dict[str, str]:
         """For 28 and `mqlake admin broker`: the role, and what keeps a slave from following."""
         client = self.ha_client
-        info = {"brokerRole": self._broker.store_config.broker_role.name}
+        info = {"brokerRole": self._broker.store_config.broker_role.name, **self._broker.failover_status()}
         if client is None or not self._broker.is_slave:
             info["inSyncSlaves"] = str(self.ha_service.in_sync_slaves)
             return info
@@ -366,6 +375,11 @@ class Replication:
         """Makes this slave the master. ResponseError, with nothing changed, when its master still answers (unless
         `force`), or when the log is not dispatched whole."""
         broker = self._broker
+        if broker.config.failover:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                "failover decides who is master: use `mqlake admin failover elect`",
+            )
         if not broker.is_slave:
             raise ResponseError(ResponseCode.INVALID_PARAMETER, "this broker is the master already")
         if role is BrokerRole.SLAVE:
@@ -377,10 +391,27 @@ class Replication:
                 "would take messages (--force promotes anyway)",
             )
         await self._stop_following()
-        dispatched = await asyncio.to_thread(broker.store.become_master, role, DISPATCH_S)
-        if dispatched:
+        try:
+            await self.become_master(role)
+        except ResponseError:
             self._resume()
+            raise
+
+    async def become_master(self, role: BrokerRole) -> None:
+        """What is left to do when nothing is followed any more. ResponseError when the log is not dispatched whole."""
+        broker = self._broker
+        elected = bool(broker.config.failover)
+        dispatched = await asyncio.to_thread(
+            broker.store.become_master, role, DISPATCH_S, with_full_disk=elected
+        )
+        if dispatched:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"not promoted: {dispatched}")
+        made = broker.topic_config_manager.make_from_queues(broker.store.consume_queues.on_disk())
+        if made:
+            names = ", ".join(each.topic_name for each in made)
+            logger.warning(
+                "topics that were new at the old master were made again from their queues: %s", names
+            )
         broker.consumer_offset_manager.keeps_own_commits = False
         self.ha_client = self.ha_client_service = None
 
@@ -392,6 +423,23 @@ class Replication:
         logger.warning(
             "this broker is %s now, its log ends at offset %d", role.name, broker.store.max_phy_offset
         )
+
+    # --- failover
+
+    async def stop_following(self) -> None:
+        """Nothing is appended to the log when it returns."""
+        await self._stop_following()
+        self.ha_client = self.ha_client_service = None
+
+    def follow(self, hello: tuple[int, int, int], master_addr: str, ha_address: str) -> None:
+        """The broker at `master_addr` is the master of the epoch that `hello` begins with; its log comes from
+        `ha_address`."""
+        self.slave_synchronize.master_addr = ""
+        self._make_client(hello)
+        self.set_master(master_addr, ha_address)
+        assert self.ha_client_service is not None
+        self.ha_client_service.start()
+        self._task = asyncio.create_task(self._keep_synchronized(), name="SlaveSynchronize")
 
     def _resume(self) -> None:
         self._make_client()

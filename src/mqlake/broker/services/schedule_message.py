@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import FormatError, OffsetOutOfRangeError
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
@@ -44,7 +44,7 @@ from mqlake.remoting.bodies.topic import DataVersion
 from mqlake.store.broker_stats import GROUP_GET_NUMS, GROUP_GET_SIZE, QUEUE_GET_NUMS, QUEUE_GET_SIZE
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.queues.consume_queue import ConsumeQueue
-from mqlake.store.results import PutMessageStatus
+from mqlake.store.results import NEVER_STORED
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,6 @@ LOOK_AGAIN_S = 1.0
 """Maximum time between two looks at a level: wall clocks are set, queues are deleted."""
 RETRY_S = 0.1
 """Pause while the store accepts no messages."""
-
-_NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
 class DelayOffsetSerializeWrapper(JsonBody):
@@ -85,7 +83,7 @@ class ScheduleMessageService(ConfigManager):
         self._update_version_step = update_version_step
         self._delivered = 0
         # each level is tried again ten times a second
-        self._trouble = LastingTrouble(logger, logging.WARNING)
+        self._trouble = ThrottledLog(logger, logging.WARNING)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -193,7 +191,7 @@ class ScheduleMessageService(ConfigManager):
             self._trouble.worked("due messages are delivered again")
             self._count(level, size)
             return True
-        if result.status in _NEVER_STORED:
+        if result.status in NEVER_STORED:
             logger.error(
                 "delay level %d: the message at %d can never be delivered: %s",
                 level,

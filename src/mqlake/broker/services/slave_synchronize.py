@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from mqlake.base import json_config
 from mqlake.base.java_properties import parse_properties
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.broker.services.slave_access import sync_access
@@ -60,7 +60,7 @@ class SlaveSynchronize:
         self._timers = timers
         self._stale_queues = StaleQueues(broker.store.consume_queues, self._ends)
         self._client = client
-        self._trouble = LastingTrouble(logger, logging.WARNING)
+        self._trouble = ThrottledLog(logger, logging.WARNING)
 
     async def sync_all(self) -> bool:
         """One round; whether all of it worked."""
@@ -78,6 +78,9 @@ class SlaveSynchronize:
         )
         failed = ""
         for step in steps:
+            # a master with failover has queues up to what its replicas have: less than here is no sign of anything
+            if step == self._stale_queues.compare and self._broker.config.failover:
+                continue
             try:
                 await step()
             except ResponseError as error:  # it has nothing of this kind, or is too old to know the request
@@ -121,6 +124,9 @@ class SlaveSynchronize:
     async def sync_topic_config(self) -> None:
         manager = self._broker.topic_config_manager
         wrapper = await all_topics(self._answer, manager.data_version)
+        mappings = self._broker.topic_queue_mapping_manager
+        if wrapper.mapping_data_version != mappings.data_version:
+            mappings.take_over(wrapper.topic_queue_mapping_detail_map, wrapper.mapping_data_version)
         if wrapper.data_version == manager.data_version and wrapper.topic_config_table:
             return
         self._stale_queues.table_changed()

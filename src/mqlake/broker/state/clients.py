@@ -20,7 +20,7 @@ from mqlake.remoting.bodies.admin import ProducerInfo, ProducerTableInfo
 from mqlake.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqlake.remoting.codes import LanguageCode, version_name
 from mqlake.remoting.connection import Connection
-from mqlake.remoting.turns import at_once
+from mqlake.remoting.yielding import at_once
 
 logger = logging.getLogger(__name__)
 

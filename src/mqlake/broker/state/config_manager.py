@@ -21,6 +21,8 @@ class ConfigManager:
         self._file = ConfigFile(path)
         self.dirty = False
         """True if the table holds changes that the file does not."""
+        self.is_missing = False
+        """True if there was no file to load."""
         self._copies = 0
         self._written = 0
         self._write_lock = threading.Lock()
@@ -32,6 +34,7 @@ class ConfigManager:
     def load(self) -> None:
         """Reads the file, if there is one. StoreCorruptError, FormatError, OSError."""
         value = self._file.load()
+        self.is_missing = value is None
         if value is None:
             return
         try:

@@ -48,7 +48,7 @@ class ConsumerOffsetManager(ConfigManager):
         self.offset_table: dict[str, Offsets] = {}
         self.data_version = DataVersion()
         self._update_version_step = update_version_step
-        self._server_side_reset = server_side_reset
+        self.server_side_reset = server_side_reset
         self._commits = 0
         self._pull_offset_table: dict[str, Offsets] = {}
         self._reset_offset_table: dict[str, Offsets] = {}
@@ -90,7 +90,7 @@ class ConsumerOffsetManager(ConfigManager):
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
         """The offset, an operator's reset first; -1 if it is unknown."""
         key = f"{topic}@{group}"
-        if self._server_side_reset and (reset := self._reset_offset_table.get(key)) is not None:
+        if self.server_side_reset and (reset := self._reset_offset_table.get(key)) is not None:
             offset = reset.get(queue_id)
             if offset is not None:
                 return offset
@@ -127,7 +127,7 @@ class ConsumerOffsetManager(ConfigManager):
         self._was_reset(topic, group, queue_id)
 
     def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
-        return self._server_side_reset and queue_id in self._reset_offset_table.get(f"{topic}@{group}", ())
+        return self.server_side_reset and queue_id in self._reset_offset_table.get(f"{topic}@{group}", ())
 
     def query_then_erase_reset_offset(self, topic: str, group: str, queue_id: int) -> int | None:
         """Removes and returns the pending reset of a queue."""

@@ -16,6 +16,7 @@ from typing import Any
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import validate_topic
+from mqlake.message.groups import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from mqlake.remoting.bodies.topic import QUEUES_MAX
 from mqlake.remoting.codes import ResponseCode
@@ -23,18 +24,7 @@ from mqlake.remoting.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 GROUP_LENGTH_MAX = 255
-CID_RMQ_SYS_PREFIX = "CID_RMQ_SYS_"
 FORBIDDEN_READ_BIT = 0
-BUILT_IN_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 
 
 def is_legal_group(group: str) -> bool:
@@ -97,7 +87,7 @@ class SubscriptionGroupManager(ConfigManager):
         return config
 
     def _may_create(self, group: str) -> bool:
-        wanted = self.auto_create or (self.create_sys_groups and group.startswith(CID_RMQ_SYS_PREFIX))
+        wanted = self.auto_create or (self.create_sys_groups and group.startswith(SYSTEM_GROUP_PREFIX))
         return wanted and is_legal_group(group)
 
     def contains_subscription_group(self, group: str) -> bool:

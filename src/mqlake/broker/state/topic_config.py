@@ -17,16 +17,20 @@ from typing import Any
 
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.state.config_manager import ConfigManager
-from mqlake.errors import ConfigError, ResponseError
+from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     BENCHMARK_TOPIC,
+    LMQ_PREFIX,
     OFFSET_MOVED_EVENT,
+    RETRY_GROUP_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
+    is_system_topic,
+    validate_topic,
 )
 from mqlake.remoting.bodies.topic import (
     PERM_INHERIT,
@@ -168,6 +172,29 @@ class TopicConfigManager(ConfigManager):
         self._changed([config])
         return config
 
+    def make_from_queues(self, queues: Iterable[tuple[str, int, str]]) -> list[TopicConfig]:
+        """Makes topics of which there are consume queues (topic, queue id, queue type), and which are not known, as far
+        as these tell: with permission to read and write, and as many queues as the highest number asks for."""
+        found: dict[str, tuple[int, str]] = {}
+        for topic, queue_id, queue_type in queues:
+            if topic not in self.topic_config_table and _may_be_lost(topic):
+                found[topic] = max(found.get(topic, (0, ""))[0], queue_id + 1), queue_type
+        made = [
+            TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=PERM_READ_WRITE,
+                attributes={QUEUE_TYPE: queue_type} if queue_type == "BatchCQ" else {},
+            )
+            for topic, (queue_nums, queue_type) in found.items()
+        ]
+        self.topic_config_table.update({config.topic_name: config for config in made})
+        if made:
+            self.data_version.next_version()
+            self.dirty = True
+        return made
+
     # --- an operator's changes
 
     def update_topic_config(self, config: TopicConfig) -> None:
@@ -249,6 +276,12 @@ class TopicConfigManager(ConfigManager):
                 if self.unsettled.get(topic) is settling:
                     del self.unsettled[topic]
 
+    async def wait_settled(self, topics: Iterable[str]) -> None:
+        """Returns when those of the topics that came or changed are on disk, and name servers have been told."""
+        settling = {self.unsettled[topic] for topic in topics if topic in self.unsettled}
+        if settling:
+            await asyncio.wait(settling)
+
     def _keep(self) -> None:
         """Writes in the background if there is an event loop, else before it returns."""
         self.dirty = True
@@ -324,6 +357,17 @@ class TopicConfigManager(ConfigManager):
         self.topic_config_table[topic] = TopicConfig(
             topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm
         )
+
+
+def _may_be_lost(topic: str) -> bool:
+    """True if queues of that name are of a topic that somebody made."""
+    if is_system_topic(topic) or topic.startswith(LMQ_PREFIX):
+        return False
+    try:
+        validate_topic(topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX))
+    except IllegalTopicError:
+        return False
+    return True
 
 
 def _has_loop() -> bool:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.bridge import TransactionalMessageBridge
@@ -97,7 +97,7 @@ class TransactionalMessageService:
         self._removed: dict[int, list[int]] = {}
         """Half queue → offsets that no op message names yet."""
         self._removed_size = 0
-        self._op_trouble = LastingTrouble(logger, logging.WARNING)
+        self._op_trouble = ThrottledLog(logger, logging.WARNING)
         self._op_timer: asyncio.TimerHandle | None = None
         self._asked_ms: dict[str, int] = {}
         """Producer group → when one of its producers was last asked."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from mqlake.cli.clients import count_of_common
 from mqlake.cli.lazy_group import LazyGroup
 
 COMMANDS = {
@@ -26,6 +27,7 @@ COMMANDS = {
     "timer": ("mqlake.cli.admin.timer:timer", "Timer messages that wait on brokers; recalling one."),
     "producer": ("mqlake.cli.admin.group:producer", "Connected producers."),
     "broker": ("mqlake.cli.admin.broker:broker", "Brokers: their state and settings, and cleaning up."),
+    "failover": ("mqlake.cli.admin.failover:failover", "Groups with failover: who is master, and moving it."),
     "namesrv": ("mqlake.cli.admin.namesrv:namesrv", "Settings of the name servers."),
     "kv": ("mqlake.cli.admin.namesrv:kv", "Key-value configuration of the name servers."),
     "user": ("mqlake.cli.admin.access:user", "Users of brokers with access control."),
@@ -36,6 +38,8 @@ MQADMIN_NAMES = {
     "clusterList": "cluster list",
     "updateTopic": "topic create",
     "updateTopicPerm": "topic perm",
+    "updateStaticTopic": "topic static",
+    "remappingStaticTopic": "topic remap",
     "deleteTopic": "topic delete",
     "topicList": "topic list",
     "topicRoute": "topic route",
@@ -100,6 +104,21 @@ class AdminGroup(LazyGroup):
         assert isinstance(command, click.Command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options of the cluster may also stand before the command and its group: `admin -n HOST:PORT topic list`."""
+        words, ahead = [], []
+        command: click.Command | None = self
+        while args and isinstance(command, click.Group):
+            taken = count_of_common(args)
+            ahead += args[:taken]
+            if not (args := args[taken:]) or args[0].startswith("-"):
+                break
+            words.append(args[0])
+            command = command.get_command(ctx, args[0])
+            args = args[1:]
+        for_command = () if command is None or isinstance(command, click.Group) else ahead
+        return super().parse_args(ctx, [*words, *for_command, *args])
+
     def names_to_suggest(self, ctx: click.Context) -> list[str]:
         return [*super().names_to_suggest(ctx), *MQADMIN_NAMES]
 
@@ -108,5 +127,6 @@ class AdminGroup(LazyGroup):
 def admin() -> None:
     """Look after clusters: topics, groups, messages, brokers; mqlake's and RocketMQ's.
 
-    Commands are found under mqadmin's names, too: `mqlake admin consumerProgress -g GROUP`.
+    Commands are found under mqadmin's names, too: `mqlake admin consumerProgress -g GROUP`. Options of the cluster may
+    stand first: `mqlake admin -n HOST:PORT topic list`.
     """

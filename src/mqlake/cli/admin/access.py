@@ -38,7 +38,7 @@ from mqlake.auth.model import (
 from mqlake.auth.state import State
 from mqlake.auth.storage import Storage, encode
 from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, listing_command
-from mqlake.cli.options import confirm, yes_option
+from mqlake.cli.options import ExistingPath, confirm, yes_option
 from mqlake.cli.output import print_fields, print_json, print_result, print_table
 from mqlake.client.admin import Admin
 from mqlake.errors import ConfigError, MqlakeError
@@ -298,7 +298,7 @@ async def user_export(
 
 
 @user.command("import")
-@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.argument("path", metavar="FILE", type=ExistingPath(dir_okay=False))
 @broker_option
 @cluster_option
 @admin_command

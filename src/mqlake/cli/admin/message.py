@@ -11,11 +11,12 @@ import click
 from mqlake.cli.admin.shared import admin_command, group_argument, topic_argument
 from mqlake.cli.options import time_ms
 from mqlake.cli.output import as_object, note, print_fields, print_json, time_text
+from mqlake.cli.standard_streams import EXIT_NOT_FOUND
 from mqlake.client.admin import Admin
 from mqlake.client.api.broker_api import TIME_MAX
-from mqlake.errors import ConfigError, MessageError
+from mqlake.errors import ConfigError, MessageError, MqlakeError
 from mqlake.message import Message, MessageExt, validate_topic
-from mqlake.message.shown import body_text, host_text, record_line, record_object
+from mqlake.message.rendering import body_text, host_text, record_line, record_object
 from mqlake.remoting.bodies.topic import MessageQueue
 
 TEXT_SHOWN_MAX = 4096
@@ -37,11 +38,12 @@ def message() -> None:
 def _print_found(messages: Sequence[MessageExt], what: str, as_json: bool) -> None:
     if as_json:
         print_json([record_object(each) for each in messages])
-        return
-    for each in messages:
-        click.echo(record_line(each))
+    else:
+        for each in messages:
+            click.echo(record_line(each))
     if not messages:
         note(f"no message {what}")
+        sys.exit(EXIT_NOT_FOUND)
 
 
 @message.command("by-key")
@@ -64,7 +66,7 @@ def _print_found(messages: Sequence[MessageExt], what: str, as_json: bool) -> No
 async def by_key(
     admin: Admin, topic: str, key: str, begin: int, end: int | None, max_num: int, as_json: bool
 ) -> None:
-    """Find messages of a topic by key, oldest first."""
+    """Find messages of a topic by key, oldest first. Exit status 1 if there is none."""
     found = await admin.query_message(topic, key, max_num, begin, TIME_MAX if end is None else end)
     _print_found(found, f"of {topic} has the key {key}", as_json)
 
@@ -76,6 +78,8 @@ async def by_key(
 async def by_unique_key(admin: Admin, topic: str, message_id: str, as_json: bool) -> None:
     """Find messages of a topic by client id: several if one was sent or delivered again."""
     found = await admin.query_message_by_uniq_key(topic, message_id)
+    if not found:
+        raise MqlakeError(f"no message of {topic} has the id {message_id}")
     _print_found(found, f"of {topic} has the id {message_id}", as_json)
 
 

@@ -8,6 +8,8 @@ from mqlake.cli.admin.shared import admin_command, listing_command
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import print_fields, print_json, print_result
 from mqlake.client.admin import Admin
+from mqlake.errors import ResponseError
+from mqlake.remoting.codes import ResponseCode
 
 
 @click.group()
@@ -91,8 +93,17 @@ async def kv_put(admin: Admin, namespace: str, key: str, value: str, as_json: bo
 @yes_option
 @admin_command
 async def kv_delete(admin: Admin, namespace: str, key: str, yes: bool, as_json: bool) -> None:
-    """Delete a key on all name servers."""
+    """Delete a key on all name servers. Exit status 1 if there was none."""
     confirm(f"Delete key {key} of namespace {namespace} on all name servers", yes=yes, as_json=as_json)
-    await admin.name_servers.delete_kv_config_value(namespace, key)
+    missing = None
+    try:
+        await admin.name_servers.get_kv_config_value(namespace, key)
+    except ResponseError as error:
+        if error.code != ResponseCode.QUERY_NOT_FOUND:
+            raise
+        missing = error
+    await admin.name_servers.delete_kv_config_value(namespace, key)  # in any case: only one of them was asked
+    if missing is not None:
+        raise missing
     shown = {"namespace": namespace, "key": key, "deleted": True}
     print_result(shown, f"{namespace}: {key}: deleted", as_json=as_json)

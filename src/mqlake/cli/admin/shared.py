@@ -1,4 +1,8 @@
-"""Commands of `mqlake admin`: their options and arguments, and the brokers they ask."""
+"""What the commands of `mqlake admin` have in common: options, completion, and the brokers that a command asks.
+
+`admin_command` makes a command of an async function: it connects to the cluster of the options or of the context,
+hands the function an Admin, and turns what goes wrong into an exit status.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,8 @@ from mqlake.cli.options import json_option
 from mqlake.client.admin import Admin
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
-from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutError
+from mqlake.errors import MqlakeError, NoNameServerError, RemotingConnectError, RemotingTimeoutError
+from mqlake.message.topics import is_system_topic
 from mqlake.remoting.loop import run
 
 COMPLETION_TIMEOUT_S = 1.0
@@ -94,10 +99,7 @@ async def _with_admin(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]
             return await ask(admin)
         except (RemotingConnectError, RemotingTimeoutError) as error:
             if error.address in admin.name_servers.addresses:
-                raise MqlakeError(
-                    f"no name server answers: {error}; start one with `mqlake serve`, "
-                    f"or set yours with -n or {NAMESRV_VARIABLE}"
-                ) from error
+                raise NoNameServerError([(error.address, str(error))]) from error
             raise
 
 
@@ -131,7 +133,9 @@ def _complete(
             found = run(_with_admin(config, list_names))
         except (MqlakeError, OSError):
             return []
-        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+        fitting = sorted(name for name in found if name.startswith(incomplete))
+        ordinary = [name for name in fitting if not is_system_topic(name)]
+        return [CompletionItem(name) for name in ordinary or fitting]
 
     return complete
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import click
 
+from mqlake.base.clock import now_ms
 from mqlake.cli.admin.shared import (
     admin_command,
     broker_option,
@@ -17,12 +18,13 @@ from mqlake.cli.admin.shared import (
     topic_argument,
     topic_option,
 )
+from mqlake.cli.admin.static_topic import remap, static
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import as_object, note, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
-from mqlake.client.overview import behind, rate, users_topics
-from mqlake.errors import ResponseError, UnknownKeyError
+from mqlake.client.overview import DAY_MS, behind, rate, stored_since, users_topics
+from mqlake.errors import NotFoundError, ResponseError
 from mqlake.remoting.bodies.admin import TopicOffset
 from mqlake.remoting.bodies.route import BrokerData
 from mqlake.remoting.bodies.topic import QUEUES_MAX, MessageQueue, TopicConfig
@@ -35,6 +37,10 @@ PERM_HELP = "Permissions: r (4) to consume, w (2) to send."
 @click.group()
 def topic() -> None:
     """Create, list and delete topics; show their routes and offsets."""
+
+
+topic.add_command(static)
+topic.add_command(remap)
 
 
 def _parse_perm(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -240,14 +246,18 @@ async def topic_clusters(admin: Admin, topic: str, as_json: bool) -> None:
 
 @click.command()
 @topic_option
-@click.option("-a", "--active", is_flag=True, help="Only topics that received messages today.")
+@click.option("-a", "--active", is_flag=True, help="Only topics with messages of the last 24 hours.")
 @listing_command
 async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) -> None:
-    """Show messages in and out per topic and group: rates of the last minute, totals of the last day."""
+    """Show messages in and out per topic and group: rates of the last minute, and messages of the last 24 hours.
+
+    "in 24 h" are the messages stored since then that are still there. "out counted" is what the brokers have counted:
+    since their start, at most a day back, without the latest minutes.
+    """
     names = await admin.fetch_all_topic_list()
     if topic is not None:
         if topic not in names:
-            raise UnknownKeyError(topic, names, what="topic")
+            raise NotFoundError(topic, names, what="topic")
         names = {topic}
     shown = sorted(names if topic is not None else await users_topics(admin, names))
     rates = await of_each(shown, lambda name: _topic_rates(admin, name))
@@ -281,8 +291,8 @@ _RATES: Table[_TopicRates] = Table(
     Column("outTps", lambda row: row.tps_out, None),
     Column("", lambda row: two_digits(row.tps_out) if row.group else "-", "out/s"),
     Column("in24h", lambda row: row.sum_in, "in 24 h"),
-    Column("out24h", lambda row: row.sum_out, None),
-    Column("", lambda row: row.sum_out if row.group else "-", "out 24 h"),
+    Column("outCounted", lambda row: row.sum_out, None),
+    Column("", lambda row: row.sum_out if row.group else "-", "out counted"),
 )
 
 
@@ -290,7 +300,8 @@ async def _topic_rates(admin: Admin, topic: str) -> list[_TopicRates]:
     """One row for each group that consumes the topic, or one without a group."""
     route = await admin.examine_topic_route_info(topic)
     addresses = [data.broker_addrs[0] for data in route.broker_datas if 0 in data.broker_addrs]
-    tps_in, sum_in = await rate(admin, addresses, "TOPIC_PUT_NUMS", topic)
+    tps_in, _ = await rate(admin, addresses, "TOPIC_PUT_NUMS", topic)
+    sum_in = await stored_since(admin, await admin.examine_topic_stats(topic), now_ms() - DAY_MS)
     rows = []
     for group in sorted(await admin.query_topic_consume_by_who(topic)):
         progress = await admin.examine_consume_stats(group, topic)

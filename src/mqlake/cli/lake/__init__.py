@@ -9,13 +9,13 @@ from mqlake.cli.lazy_group import LazyGroup
 COMMANDS = {
     "add": ("mqlake.cli.lake.run:add", "Add topics to a lake.toml, which run then keeps up to date."),
     "run": ("mqlake.cli.lake.run:run", "Append what the log has and the tables lack."),
-    "status": ("mqlake.cli.lake.look:status", "Show how far each table is, and its lag."),
-    "query": ("mqlake.cli.lake.look:query", "SQL over tables and what the log has after them."),
-    "verify": ("mqlake.cli.lake.look:verify", "Prove that each message is in its table once."),
-    "rewind": ("mqlake.cli.lake.care:rewind", "Take tables back to an earlier version."),
-    "compact": ("mqlake.cli.lake.care:compact", "Make large data files of small ones."),
-    "expire": ("mqlake.cli.lake.care:expire", "Forget old versions and delete their files."),
-    "orphans": ("mqlake.cli.lake.care:orphans", "List, or delete, files that no table knows."),
+    "status": ("mqlake.cli.lake.inspect:status", "Show how far each table is, and its lag."),
+    "query": ("mqlake.cli.lake.inspect:query", "SQL over tables and what the log has after them."),
+    "verify": ("mqlake.cli.lake.inspect:verify", "Prove that each message is in its table once."),
+    "rewind": ("mqlake.cli.lake.maintain:rewind", "Take tables back to an earlier version."),
+    "compact": ("mqlake.cli.lake.maintain:compact", "Make large data files of small ones."),
+    "expire": ("mqlake.cli.lake.maintain:expire", "Forget old versions and delete their files."),
+    "orphans": ("mqlake.cli.lake.maintain:orphans", "List, or delete, files that no table knows."),
 }
 
 

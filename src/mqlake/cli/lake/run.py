@@ -96,7 +96,7 @@ def run(
     mqlake lake run /data/lake                            the topics of its lake.toml
     mqlake lake run /data/lake --follow                   and what comes, a commit every 5 minutes
     """
-    from mqlake.lake.tables.step import TableReport
+    from mqlake.lake.tables.append_run import TableReport
     from mqlake.lake.tables.topic import RunOptions, add_report, steps
 
     tables = opened(given, RunOptions(step_bytes, file_bytes, not allow_gaps))
@@ -116,7 +116,7 @@ def run(
 def _engine(name: str, where: Where, running: contextlib.ExitStack) -> Any:
     """The engine that writes; if it needs a Spark session, that ends with `running`. Raises MissingPartError for Spark
     without PySpark."""
-    from mqlake.lake.tables.step import LocalEngine
+    from mqlake.lake.tables.append_run import LocalEngine
 
     if name == "local" or (name == "auto" and importlib.util.find_spec("pyspark") is None):
         return LocalEngine()

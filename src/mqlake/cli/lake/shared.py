@@ -11,7 +11,7 @@ import click
 
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.produce import duration_ms
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.errors import ConfigError, NotFoundError, NotThereError, UnknownKeyError
 from mqlake.lake.tables.config import (
     DEFAULT_NAMESPACE,
     FILE,
@@ -21,6 +21,7 @@ from mqlake.lake.tables.config import (
     Lake,
     LakeFile,
     Topic,
+    no_lake_file,
     store_names,
 )
 
@@ -56,6 +57,7 @@ class Given:
         for each in self.places:
             if each.endswith(".toml"):
                 return each
+            each = os.path.expanduser(each)
             if os.path.exists(os.path.join(each, FILE)) and not os.path.isdir(
                 os.path.join(each, "commitlog")
             ):
@@ -63,7 +65,7 @@ class Given:
         return None
 
     def lake(self) -> LakeFile:
-        """The lake with its topics. Raises ConfigError, UnknownKeyError, OSError."""
+        """The lake with its topics. Raises ConfigError, NotFoundError, OSError."""
         if self.file is None:
             topics = {topic.topic: topic for topic in self.made_topics()}
             return LakeFile(self.made_lake(), topics)
@@ -79,7 +81,7 @@ class Given:
         found = LakeFile.load(self.file)
         for topic in self.topics:
             if topic not in found.topics:
-                raise UnknownKeyError(topic, found.topics, what=f"topic of {self.file}")
+                raise NotFoundError(topic, found.topics, what=f"topic of {self.file}")
         if not self.topics:
             return found
         return LakeFile(found.lake, {topic: found.topics[topic] for topic in self.topics})
@@ -98,6 +100,11 @@ class Given:
         stores = store_names(self.places)
         if not stores and not self.namesrv:
             raise ConfigError("give a lake.toml, a store directory, or name servers (-n)")
+        for each in stores.values():
+            if os.path.isdir(each) and not os.path.isdir(os.path.join(each, "commitlog")):
+                raise NotThereError(
+                    f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}"
+                )
         if not self.topics:
             raise ConfigError("name the topics: --topic, repeatable")
         if self.table and len(self.topics) > 1:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mqlake.cli.options import json_option
+from mqlake.cli.options import ExistingFile, json_option
 from mqlake.cli.output import count_text, note, print_fields, print_json, print_json_line
 from mqlake.errors import ConfigError, MqlakeError, RemotingError
 from mqlake.metaq.client import ConsumerConfig, Message, MetaMessageSessionFactory, SendResult
@@ -61,7 +61,7 @@ def _session(zookeeper: str, zk_root: str, server: str | None = None) -> MetaMes
 
 @click.command()
 @click.argument("topic")
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("file", type=ExistingFile("rb"), default="-")
 @session_options
 @click.option("--attribute", help="The attribute of every message.")
 @click.option("--whole", is_flag=True, help="Send the whole file as one message, not line by line.")

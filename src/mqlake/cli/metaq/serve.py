@@ -6,16 +6,18 @@ import asyncio
 import dataclasses
 import os
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
+from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
 from mqlake.cli.options import require_directory
 from mqlake.cli.output import count_text, note, note_where_it_listens, print_json_line
-from mqlake.errors import UnknownKeyError
+from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.broker.data_http import DataHttp
@@ -28,6 +30,7 @@ from mqlake.remoting.loop import run
 ZOOKEEPER_PORT = 2181
 HTTP_PORT = 8080
 PLUGINS = ("samsa", "gregor", "metaslave", "jettyBroker")
+FAST_BOOT = "meta.fast_boot"
 OWN_SESSION_MS = 6000
 """Session timeout with our own ZooKeeper: after a crash the next broker waits this long."""
 
@@ -75,6 +78,13 @@ OWN_SESSION_MS = 6000
 )
 @click.option("--fast-boot", is_flag=True, help="Trust the partitions without checking them.")
 @click.option(
+    "-D",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="System property of the original: meta.fast_boot=true is --fast-boot.",
+)
+@click.option(
     "-F",
     "plugins",
     multiple=True,
@@ -98,6 +108,7 @@ def serve(
     admin_host: str,
     admin_port: int | None,
     fast_boot: bool,
+    properties: tuple[str, ...],
     plugins: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -110,6 +121,7 @@ def serve(
     again.
     """
     config = _config(config_path, topics)
+    fast_boot |= _is_fast_boot(parse_assignments(properties))
     given: dict[str, Any] = {
         "data_path": store_path,
         "data_log_path": None if store_path is None else "",
@@ -150,6 +162,17 @@ def serve(
     finally:
         if child is not None:
             child.stop()
+
+
+def _is_fast_boot(properties: Mapping[str, str]) -> bool:
+    """What the original's system properties say. ConfigError for others, and for no boolean."""
+    for name in properties:
+        if name != FAST_BOOT:
+            raise UnknownKeyError(name, [FAST_BOOT], what="property")
+    value = properties.get(FAST_BOOT, "false").lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"{FAST_BOOT}={value}: it can be true or false")
+    return value == "true"
 
 
 def _config(config_path: str | None, topics: tuple[str, ...]) -> MetaConfig:

@@ -96,6 +96,7 @@ def rebuild(directory: str, trust_log: bool, settings: dict[str, str], as_json: 
     damaged log is refused: repair it first. So is a log that its consume queues prove wrong, unless --trust-log is
     given.
     """
+    check_stores(directory)
     with job(where, "rebuilding") as spark:
         from mqlake.spark.jobs.rebuild import rebuild as rebuild_job
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqlake.base.net import parse_address
-from mqlake.cli.options import json_option
+from mqlake.cli.options import ExistingPath, json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
 from mqlake.cli.spark.shared import Where, asked_again, check_stores, job, spark_options, wanted_options
+from mqlake.cli.standard_streams import EXIT_NOT_FOUND
 from mqlake.errors import ConfigError
 from mqlake.message import MessageExt
-from mqlake.message.shown import record_line, record_object
+from mqlake.message.rendering import record_line, record_object
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -34,7 +36,8 @@ def search(directories: tuple[str, ...], limit: int, as_json: bool, where: Where
     """Find messages in stores. All conditions must match.
 
     Conditions on key, topic, tag and time skip parts of the log. Messages are shown as by `mqlake store search`:
-    physical offset, topic/queue@offset, store time, …; --json prints one object per line.
+    physical offset, topic/queue@offset, store time, …; --json prints one object per line. Exit status 1 if there is
+    none.
     """
     check_stores(*directories)
     with job(where, "searching") as spark:
@@ -55,8 +58,10 @@ def search(directories: tuple[str, ...], limit: int, as_json: bool, where: Where
             click.echo((f"{row.path}  " if len(directories) > 1 else "") + record_line(message))
     if len(rows) > limit:
         note(f"{count_text(limit, 'message')}; there are more: --limit")
-    else:
-        note(f"{count_text(len(rows), 'message')} found")
+        return
+    note(f"{count_text(len(rows), 'message')} found")
+    if not rows:
+        sys.exit(EXIT_NOT_FOUND)
 
 
 def _message(row: Any) -> MessageExt:
@@ -176,7 +181,7 @@ def print_stats(tables: dict[str, list[dict[str, Any]]], interval: str) -> None:
 @click.option(
     "--avro-schema",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
+    type=ExistingPath(dir_okay=False),
     help="Decode bodies as Avro with the schema in this file.",
 )
 @click.option(

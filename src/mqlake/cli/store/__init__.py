@@ -34,10 +34,17 @@ COMMANDS = {
         "mqlake.cli.store.backup:backup_command",
         "Back up the store in DIR, also while a broker runs on it.",
     ),
-    "restore": ("mqlake.cli.store.backup:restore_command", "Make a store from a backup."),
+    "restore": (
+        "mqlake.cli.store.backup:restore_command",
+        "Make a store from a backup, or with --from from an archive.",
+    ),
     "offload": (
         "mqlake.cli.store.offload:offload",
-        "Copy the sealed files of a log to TARGET, such as s3://bucket/store.",
+        "Bring the finished files of a log to the archive at TARGET, such as s3://bucket/store.",
+    ),
+    "archive": (
+        "mqlake.cli.store.archive:archive",
+        "Look at an archive, verify it, repair it.",
     ),
     "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }

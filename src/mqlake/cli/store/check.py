@@ -10,7 +10,14 @@ import click
 
 from mqlake.base.findings import Severity
 from mqlake.base.progress import Progress
-from mqlake.cli.options import confirm, directory_argument, json_option, set_option, yes_option
+from mqlake.cli.options import (
+    accept_loss_option,
+    confirm,
+    directory_argument,
+    json_option,
+    set_option,
+    yes_option,
+)
 from mqlake.cli.output import (
     as_object,
     count_text,
@@ -20,6 +27,8 @@ from mqlake.cli.output import (
     progress,
     size_text,
 )
+from mqlake.store.backup_check import verify_backup
+from mqlake.store.backup_manifest import is_backup
 from mqlake.store.check.rebuild import RebuildReport, rebuild_store
 from mqlake.store.check.repair import RepairPlan, plan_repair, repair_store
 from mqlake.store.check.verify import VerifyReport, verify_store
@@ -42,7 +51,12 @@ def verify(directory: str, settings: dict[str, str], as_json: bool) -> None:
     Checks records (sizes, magic, CRC, physical and queue offsets), consume queues and index against the records and
     the records against them, and the checkpoint. Distinguishes a torn tail, stale bytes and corruption. The exit
     status is 1 if anything is damaged; what the next start of the store repairs by itself is only a note.
+
+    DIR may be a backup, too: each of its files is compared with its checksum.
     """
+    if is_backup(directory):
+        _verify_backup(directory, as_json=as_json)
+        return
     with progress("verifying") as report_progress:
         report = verify_store(directory, settings, progress=report_progress)
     if as_json:
@@ -50,6 +64,30 @@ def verify(directory: str, settings: dict[str, str], as_json: bool) -> None:
     else:
         _print_verify(report)
     if not report.ok:
+        sys.exit(EXIT_DAMAGE)
+
+
+def _verify_backup(directory: str, *, as_json: bool) -> None:
+    with progress("verifying") as report_progress:
+        check = verify_backup(directory, progress=report_progress)
+    if as_json:
+        print_json({"ok": check.ok, **as_object(check)})
+    else:
+        print_fields(
+            [
+                ("backup", check.path),
+                ("log", f"{check.start} to {check.end}, {count_text(check.files, 'file')}"),
+                ("read", size_text(check.bytes)),
+            ]
+        )
+        click.echo("\ndamage" if check.damage else "\nall is well")
+        for each in check.damage:
+            click.echo(f"  {each}")
+    if not check.ok:
+        note(
+            f"error: {count_text(len(check.damage), 'file')} damaged; the next `mqlake store backup --verify` "
+            "copies again what the store still has"
+        )
         sys.exit(EXIT_DAMAGE)
 
 
@@ -146,10 +184,13 @@ def _rebuilt(report: RebuildReport) -> str:
 @click.command()
 @directory_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@accept_loss_option
 @yes_option
 @set_option
 @json_option
-def repair(directory: str, dry_run: bool, yes: bool, settings: dict[str, str], as_json: bool) -> None:
+def repair(
+    directory: str, dry_run: bool, accept_loss: bool, yes: bool, settings: dict[str, str], as_json: bool
+) -> None:
     """Repair a damaged store, keeping every intact message.
 
     Fills damage between records so that mqlake and RocketMQ read past it, truncates a torn tail, and rebuilds
@@ -163,17 +204,19 @@ def repair(directory: str, dry_run: bool, yes: bool, settings: dict[str, str], a
             return bars.enter_context(progress(what))
 
         if dry_run or not yes:
-            plan = plan_repair(directory, settings, stage=stage)
+            plan = plan_repair(directory, settings, accept_loss=accept_loss, stage=stage)
             bars.close()
             if dry_run and as_json:
                 print_json({"dryRun": True, "plan": plan})
             elif dry_run or (plan.actions and not as_json):
                 _print_plan(plan, "would be done")
+            if plan.lost_end is not None:
+                raise plan.lost_end.error
             if dry_run:
                 return
             if plan.actions:
                 confirm(f"Repair {directory} (--dry-run shows how)", yes=yes, as_json=as_json)
-        report = repair_store(directory, settings, stage=stage)
+        report = repair_store(directory, settings, accept_loss=accept_loss, stage=stage)
     after = report.after
     if as_json:
         print_json(
@@ -203,10 +246,10 @@ def repair(directory: str, dry_run: bool, yes: bool, settings: dict[str, str], a
 
 
 def _print_plan(plan: RepairPlan, done: str) -> None:
-    if not plan.actions:
+    if plan.actions:
+        click.echo(f"{done}:")
+    elif plan.lost_end is None:
         click.echo("nothing to repair")
-        return
-    click.echo(f"{done}:")
     for action in plan.actions:
         click.echo(f"  {action.kind.value}: {action.path}: byte {action.offset}: {action.text}")
     if plan.unfinished:

@@ -17,8 +17,8 @@ from mqlake.cli.output import (
     size_text,
     time_text,
 )
-from mqlake.store.dropped import forget
-from mqlake.store.put_back import PutBack, Way, look_at_copies, put_back
+from mqlake.store.kept_copies import forget
+from mqlake.store.restore_copies import PutBack, Way, look_at_copies, put_back
 
 
 @click.command()

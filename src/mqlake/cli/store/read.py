@@ -24,12 +24,13 @@ from mqlake.cli.output import (
     size_text,
     time_text,
 )
+from mqlake.cli.standard_streams import EXIT_NOT_FOUND
 from mqlake.errors import StoreCorruptError, StoreError
 from mqlake.formats.columns import Scan
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExt
-from mqlake.message.shown import record_line, record_object
-from mqlake.store.check.info import StoreInfo, store_info
+from mqlake.message.rendering import record_line, record_object
+from mqlake.store.check.info import ArchiveInfo, StoreInfo, store_info
 from mqlake.store.check.search import (
     Query,
     check_begins_record,
@@ -81,6 +82,13 @@ def _timers_text(timers: TimerState) -> str:
     return f"{waiting}, due from {time_text(timers.first_due)} to {time_text(timers.last_due)}"
 
 
+def _archive_text(archive: ArchiveInfo) -> str:
+    return (
+        f"{archive.begin} to {archive.end} ({size_text(archive.bytes)} in {count_text(archive.objects, 'object')}), "
+        f"as of {time_text(archive.saved_timestamp)}"
+    )
+
+
 def _print_info(found: StoreInfo) -> None:
     print_fields(
         [
@@ -90,6 +98,7 @@ def _print_info(found: StoreInfo) -> None:
                 "log",
                 f"{found.min_offset} to {found.max_offset} ({size_text(found.max_offset - found.min_offset)})",
             ),
+            *([("archive", _archive_text(found.archive))] if found.archive is not None else []),
             ("messages", f"{found.messages:,} in {len(found.queues):,} queues of {found.topics:,} topics"),
             ("size", f"{size_text(found.size)}, {size_text(found.disk_size)} on disk"),
             *([("timers", _timers_text(found.timers))] if found.timers is not None else []),
@@ -212,8 +221,10 @@ def dump(
             reader = LogReader(log, force_prop_crc=config.writes_prop_crc)
             walk = reader.walk(offset, is_known=known.has)
             records = records_of_log(walk, topic=topic, begin=time_from or 0)
-            _print_records(itertools.islice(records, count_max), raw=raw, as_json=as_json)
+            printed = _print_records(itertools.islice(records, count_max), raw=raw, as_json=as_json)
         _end_with_holes(walk.holes)
+        if topic is not None and not printed and count_max != 0:
+            raise StoreError(f"no record of topic {topic}")
     finally:
         log.close()
 
@@ -244,13 +255,16 @@ def _no_queue(store: ReadOnlyStore, topic: str, queue_id: int) -> str:
     return f"the store has no topic {topic}; it has {known or 'none'}"
 
 
-def _print_records(records: Iterable[memoryview], *, raw: bool, as_json: bool) -> None:
-    for record in records:
+def _print_records(records: Iterable[memoryview], *, raw: bool, as_json: bool) -> int:
+    """How many there were."""
+    count = 0
+    for count, record in enumerate(records, 1):  # noqa: B007
         if raw:
             sys.stdout.buffer.write(record)
         else:
             _print_message(decode_record(record), as_json=as_json)
     sys.stdout.flush()
+    return count
 
 
 def _print_message(message: MessageExt, *, as_json: bool) -> None:
@@ -311,7 +325,7 @@ def search(
     """Find messages by key, id, time, tag or topic.
 
     All conditions must match. Keys are looked up in the index, tags in the queues of the topic; the rest of the log
-    is read. --json prints one object per line.
+    is read. Exit status 1 if there is no such message. --json prints one object per line.
     """
     wanted = (key, message_id, topic, tag, begin, end)
     if all(value is None for value in wanted):
@@ -336,3 +350,5 @@ def search(
         finally:
             log.close()
     note(count_text(count, "message") + " found")
+    if not count and count_max != 0:
+        sys.exit(EXIT_NOT_FOUND)

@@ -16,7 +16,7 @@ import click
 from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.base.settings import parse_assignments
-from mqlake.cli.options import directory_argument, json_option, set_option
+from mqlake.cli.options import ExistingFile, ExistingPath, directory_argument, json_option, set_option
 from mqlake.cli.output import count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import MessageError, MessageTooLargeError, MqlakeError, StoreError
 from mqlake.formats.batch import encode_messages
@@ -90,7 +90,7 @@ class Defaults:
 @click.command()
 @directory_argument
 @click.option("--topic", required=True, help="Topic to append to.")
-@click.option("--file", "source", type=click.File("rb"), default="-", help="Input file.  [standard input]")
+@click.option("--file", "source", type=ExistingFile("rb"), default="-", help="Input file.  [standard input]")
 @click.option(
     "--format",
     "kind",
@@ -376,7 +376,7 @@ class _Appender:
 
 
 @click.command()
-@click.argument("directory", metavar="[DIR]", type=click.Path(exists=True, file_okay=False), required=False)
+@click.argument("directory", metavar="[DIR]", type=ExistingPath(file_okay=False), required=False)
 @click.option(
     "--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="Seconds per step."
 )

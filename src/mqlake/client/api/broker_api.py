@@ -45,8 +45,10 @@ from mqlake.remoting.bodies.topic import (
     KVTable,
     MessageQueue,
     TopicConfig,
+    TopicConfigAndQueueMapping,
     TopicList,
 )
+from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import admin as headers
@@ -74,25 +76,29 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerAPI(BrokerCalls):
+    """Without `unpack` the bodies of messages stay as they are stored, and their flags say whether compressed."""
+
+    def __init__(
+        self, client: RemotingClient, *, timeout_s: float | None = None, unpack: bool = True
+    ) -> None:
+        super().__init__(client, timeout_s=timeout_s)
+        self._unpack = unpack
+
     # --- topics
 
     async def create_topic(self, address: str, config: TopicConfig) -> None:
         """Creates the topic, or changes it to `config`. Attributes are changes: `+name` sets, `-name` drops."""
-        attributes = ",".join(
-            f"{name}={value}" if value else name for name, value in (config.attributes or {}).items()
-        )
-        header = headers.CreateTopicRequestHeader(
-            topic=config.topic_name,
-            default_topic=DEFAULT_TOPIC,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_filter_type=config.topic_filter_type.name,
-            topic_sys_flag=config.topic_sys_flag,
-            order=config.order,
-            attributes=attributes or None,
-        )
-        await self._call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        await self._call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, _create_header(config))
+
+    async def create_static_topic(
+        self, address: str, config: TopicConfigAndQueueMapping, *, force: bool = False
+    ) -> None:
+        """The broker's part of a static topic. `force`: even if it contradicts what the broker knows."""
+        mapping = config.mapping_detail
+        assert mapping is not None
+        header = _create_header(config)
+        header.attributes, header.force = None, force
+        await self._call(address, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, header, mapping.to_json())
 
     async def delete_topic_in_broker(self, address: str, topic: str) -> None:
         await self._call(
@@ -103,6 +109,11 @@ class BrokerAPI(BrokerCalls):
         """ResponseError 17 when the broker does not have it."""
         header = headers.GetTopicConfigRequestHeader(topic=topic)
         return await self._body(TopicConfig, address, RequestCode.GET_TOPIC_CONFIG, header)
+
+    async def get_topic_config_and_mapping(self, address: str, topic: str) -> TopicConfigAndQueueMapping:
+        """As get_topic_config, with the mapping if the topic is static."""
+        header = headers.GetTopicConfigRequestHeader(topic=topic, lo=True)
+        return await self._body(TopicConfigAndQueueMapping, address, RequestCode.GET_TOPIC_CONFIG, header)
 
     async def get_all_topic_config(self, address: str) -> dict[str, TopicConfig]:
         return (await all_topics(functools.partial(self._call, address))).topic_config_table
@@ -305,13 +316,13 @@ class BrokerAPI(BrokerCalls):
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         _check(answer)
-        return _messages(answer.body_bytes())
+        return _messages(answer.body_bytes(), unpack=self._unpack)
 
     async def view_message(self, address: str, offset: int, topic: str | None = None) -> MessageExt:
         """The message whose record begins at a physical offset of the broker's log."""
         header = consume.ViewMessageRequestHeader(topic=topic, offset=offset)
         answer = await self._call(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-        return _messages(answer.body_bytes())[0]
+        return _messages(answer.body_bytes(), unpack=self._unpack)[0]
 
     async def pull_message(
         self, address: str, topic: str, queue_id: int, offset: int, max_num: int
@@ -341,12 +352,21 @@ class BrokerAPI(BrokerCalls):
         if place is None or answer.code not in nothing:
             _check(answer)
         assert place is not None
-        return _messages(answer.body_bytes()) if answer.code not in nothing else [], place
+        if answer.code in nothing:
+            return [], place
+        messages = _messages(answer.body_bytes(), unpack=self._unpack)
+        for message in messages:  # a record of a static topic has the place in its physical queue
+            message.queue_id = queue_id
+            message.queue_offset += place.offset_delta or 0
+        return messages, place
 
     async def send_message(
-        self, address: str, message: Message, queue_id: int, group: str
+        self, address: str, message: Message, queue_id: int, group: str, sys_flag: int = 0
     ) -> SendMessageResponseHeader:
-        """Stores one message; `group` need not exist. The message gets a unique id if it has none."""
+        """Stores one message; `group` need not exist. The message gets a unique id if it has none.
+
+        `sys_flag` says how the body is compressed, if it is.
+        """
         if message.uniq_key is None:
             message.uniq_key = create_uniq_id()
         header = SendMessageRequestHeaderV2(
@@ -355,7 +375,7 @@ class BrokerAPI(BrokerCalls):
             default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=4,
             queue_id=queue_id,
-            sys_flag=0,
+            sys_flag=sys_flag,
             born_timestamp=now_ms(),
             flag=message.flag,
             properties=properties_to_string(message.properties),
@@ -367,7 +387,7 @@ class BrokerAPI(BrokerCalls):
     # --- the broker itself
 
     async def get_broker_runtime_info(self, address: str) -> dict[str, str]:
-        """RocketMQ's runtime keys, see reference §4.7."""
+        """The keys of RocketMQ's getBrokerRuntimeInfo."""
         found = await self._body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return found.table
 
@@ -439,11 +459,28 @@ def _check(answer: RemotingCommand) -> None:
         raise ResponseError(answer.code, answer.remark or "")
 
 
-def _messages(data: bytes) -> list[MessageExt]:
-    """The records in `data`, bodies decompressed. Raises FormatError for bytes that are not a record.
+def _create_header(config: TopicConfig) -> headers.CreateTopicRequestHeader:
+    attributes = ",".join(
+        f"{name}={value}" if value else name for name, value in (config.attributes or {}).items()
+    )
+    return headers.CreateTopicRequestHeader(
+        topic=config.topic_name,
+        default_topic=DEFAULT_TOPIC,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type.name,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=attributes or None,
+    )
 
-    A body that cannot be decompressed stays as it is stored, flagged as compressed: an operator who looks for a
-    message wants to see it.
+
+def _messages(data: bytes, *, unpack: bool) -> list[MessageExt]:
+    """The records in `data`. Raises FormatError for bytes that are not a record.
+
+    With `unpack` bodies are decompressed; one that cannot be stays as it is stored, flagged as compressed: an
+    operator who looks for a message wants to see it.
     """
     messages, position = [], 0
     while position < len(data):
@@ -453,6 +490,9 @@ def _messages(data: bytes) -> list[MessageExt]:
             message = decode_record(data, position, check_crc=False)
             logger.warning("message %s is damaged: %s", message.msg_id, error.reason)
         position += message.store_size
+        messages.append(message)
+        if not unpack:
+            continue
         try:
             message.body = decompress_body(message.body, message.sys_flag)
             message.sys_flag &= ~MessageSysFlag.COMPRESSED_FLAG
@@ -460,5 +500,4 @@ def _messages(data: bytes) -> list[MessageExt]:
             logger.warning(
                 "the body of message %s is shown as it is stored: %s", message.msg_id, error.reason
             )
-        messages.append(message)
     return messages

@@ -18,66 +18,72 @@ from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 @checked
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
-    """Names and values are those of RocketMQ's DefaultMQPushConsumer and DefaultLitePullConsumer."""
+    """How consumers pull, cache and consume. Names and values are those of RocketMQ's DefaultMQPushConsumer and
+    DefaultLitePullConsumer.
+
+    message_model: CLUSTERING: each message goes to one consumer of the group. BROADCASTING: to all.
+    consume_from_where: where a queue begins that the group has no offset of.
+    consume_timestamp: ms since 1970, for CONSUME_FROM_TIMESTAMP.
+    allocate_message_queue_strategy: divides a topic's queues among the members of the group.
+    pull_batch_size: messages of one pull; the broker may have a lower limit.
+    pull_threshold_for_queue: messages of a queue that may be cached before pulling pauses.
+    pull_threshold_size_for_queue: MiB of bodies of a queue, likewise.
+    consume_concurrently_max_span: offsets between the oldest and the newest cached message of a queue, likewise (not
+        when orderly).
+    local_offset_store_dir: directory of the offsets of BROADCASTING.
+    broker_suspend_max_time_s: seconds for which a broker holds a pull if there are no messages.
+    pull_time_delay_when_exception_s: seconds before a pull that failed is tried again.
+    on_undecodable: how to treat a message whose body cannot be decoded: "raise", "skip", "raw", or a function that is
+        given the message. See `mqlake.client.consume.undecodable`.
+    max_body_size: bytes that a compressed body may unpack to; a larger one cannot be decoded.
+
+    Of push consumers only:
+
+    consume_thread_max: calls of the listener at a time, at most.
+    consume_message_batch_max_size: messages of one call, at most.
+    max_reconsume_times: tries after the first before a message becomes a dead letter. -1: 16, or no limit when orderly.
+    suspend_current_queue_time_s: seconds before an orderly consumer tries again.
+    consume_timeout_s: seconds of a listener's call after which its messages are given back (not when orderly).
+    await_termination_s: seconds that closing waits for running listeners.
+    client_rebalance: False: brokers divide the queues, and say whether to pull or to pop (concurrent push consumers in
+        CLUSTERING mode; an operator sets it: `mqlake admin group set-mode`, mqadmin's setConsumeMode).
+    pop_invisible_time_s: seconds for which popped messages are kept from others.
+    pop_batch_nums: messages of one pop, at most 32.
+    pop_threshold_for_queue: messages without acknowledgement of one assignment at which popping pauses.
+    consume_message_hooks: called around each call of the listener, see `mqlake.client.hooks`.
+
+    Of pull consumers only:
+
+    auto_commit: positions are persisted without `commit()`, every 5 s and at the end.
+    """
 
     message_model: MessageModel = MessageModel.CLUSTERING
-    """CLUSTERING: each message goes to one consumer of the group. BROADCASTING: to all."""
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a queue begins that the group has no offset of."""
     consume_timestamp: int = 0
-    """ms since 1970, for CONSUME_FROM_TIMESTAMP."""
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = averagely
     pull_batch_size: int = 32
-    """Messages of one pull; the broker may have a lower limit."""
     pull_threshold_for_queue: int = 1000
-    """Messages of a queue that may be cached before pulling pauses."""
     pull_threshold_size_for_queue: int = 100
-    """MiB of bodies of a queue, likewise."""
     consume_concurrently_max_span: int = 2000
-    """Offsets between the oldest and the newest cached message of a queue, likewise (not when orderly)."""
     local_offset_store_dir: str = LOCAL_OFFSET_STORE_DIR
-    """For broadcasting."""
     broker_suspend_max_time_s: float = 15.0
-    """How long a broker holds a pull if there are no messages."""
     pull_time_delay_when_exception_s: float = 1.0
-    """Before a pull that failed is tried again."""
-
     on_undecodable: OnUndecodable = "raise"
-    """How to treat a message whose body cannot be decoded: "raise", "skip", "raw", or a function
-    that is given the message. See `mqlake.client.consume.undecodable`."""
     max_body_size: int = MAX_BODY_SIZE
-    """Bytes that a compressed body may unpack to; a larger one cannot be decoded."""
 
-    # push consumers only
     consume_thread_max: int = 20
-    """Maximum number of concurrent calls of the listener."""
     consume_message_batch_max_size: int = 1
-    """Messages of one call."""
     max_reconsume_times: int = -1
-    """Tries after the first before a message becomes a dead letter. -1: 16, or no limit when orderly."""
     suspend_current_queue_time_s: float = 1.0
-    """Before an orderly consumer tries again."""
     consume_timeout_s: float = 15 * 60.0
-    """A message whose listener takes longer is given back (not when orderly)."""
     await_termination_s: float = 10.0
-    """How long closing waits for running listeners."""
-
     client_rebalance: bool = True
-    """False: brokers divide the queues, and say whether to pull or to pop (concurrent push consumers in CLUSTERING
-    mode; an operator sets it: `mqlake admin group set-mode`, mqadmin's setConsumeMode)."""
     pop_invisible_time_s: float = 60.0
-    """How long popped messages are kept from others."""
     pop_batch_nums: int = 32
-    """Messages of one pop, at most 32."""
     pop_threshold_for_queue: int = 96
-    """Messages without acknowledgement of one assignment at which popping pauses."""
-
     consume_message_hooks: Sequence[ConsumeMessageHook] = ()
-    """See `mqlake.client.hooks`."""
 
-    # pull consumers only
     auto_commit: bool = True
-    """True if positions are persisted by themselves, every 5 s and at the end."""
 
     def __post_init__(self) -> None:
         if self.on_undecodable not in CHOICES and not callable(self.on_undecodable):

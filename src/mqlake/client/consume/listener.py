@@ -49,6 +49,7 @@ class ConsumeContext:
 Listener = Callable[
     [list[MessageClientExt], ConsumeContext], ConsumeResult | Awaitable[ConsumeResult | None] | None
 ]
+"""What a PushConsumer calls with messages, as many as consume_message_batch_max_size at most."""
 
 Call = tuple[list[MessageClientExt], ConsumeContext]
 
@@ -145,7 +146,7 @@ class ListenerRunner:
             first.queue_offset,
             type(error).__name__,
             error,
-            exc_info=logger.isEnabledFor(logging.DEBUG),
+            exc_info=error,
         )
         return ConsumeResult.LATER
 

@@ -65,14 +65,14 @@ class RemoteBrokerOffsetStore(_Table):
         self._group = group
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
-        address = self._client.find_broker_address_in_subscribe(queue.broker_name)
+        address = self._client.find_broker_address_in_subscribe(self._client.broker_name_of(queue))
         offset = await self._client.api.query_consumer_offset(address, self._group, queue)
         if offset is not None:
             self.update_offset(queue, offset)
         return offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        address = self._client.find_broker_address_in_subscribe(queue.broker_name)
+        address = self._client.find_broker_address_in_subscribe(self._client.broker_name_of(queue))
         return await self._client.api.query_consumer_offset(
             address, self._group, queue, set_zero_if_not_found=False
         )
@@ -83,7 +83,7 @@ class RemoteBrokerOffsetStore(_Table):
             if offset is None:
                 continue
             try:
-                address = self._client.find_broker_address_in_subscribe(queue.broker_name)
+                address = self._client.find_broker_address_in_subscribe(self._client.broker_name_of(queue))
                 await self._client.api.update_consumer_offset(
                     address, self._group, queue, offset, oneway=not surely
                 )

@@ -69,7 +69,8 @@ class PullAPIWrapper:
     def address(self, queue: MessageQueue) -> str:
         """Where the next pull goes. BrokerNotFoundError."""
         broker_id = self._pull_from_which_node.get(queue, 0)
-        return self._client.find_broker_address_in_subscribe(queue.broker_name, broker_id)
+        name = self._client.broker_name_of(queue)
+        return self._client.find_broker_address_in_subscribe(name, broker_id)
 
 
 def matching_messages(

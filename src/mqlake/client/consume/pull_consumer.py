@@ -36,6 +36,7 @@ from mqlake.client.consume.undecodable import Given, message_of, settle
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
+from mqlake.client.routes import readable_queues
 from mqlake.errors import (
     ClientError,
     ConfigError,
@@ -55,7 +56,6 @@ from mqlake.remoting.bodies.client import (
     ProcessQueueInfo,
     SubscriptionData,
 )
-from mqlake.remoting.bodies.route import readable_queues
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 
@@ -454,7 +454,7 @@ class PullConsumer(ClientBase):
     async def _address(self, queue: MessageQueue) -> str:
         self._check_running()
         await self.client.topic_route(queue.topic)
-        return self.client.find_broker_address_in_subscribe(queue.broker_name)
+        return self.client.find_broker_address_in_subscribe(self.client.broker_name_of(queue))
 
     async def begin_offset(self, queue: MessageQueue) -> int:
         """The queue's first offset, as the broker knows it now."""

@@ -21,7 +21,7 @@ class QueueLocks:
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Those that are this consumer's now. A broker that does not answer gives none."""
         locked: set[MessageQueue] = set()
-        for broker_name, own in _by_broker(queues).items():
+        for broker_name, own in self._by_broker(queues).items():
             try:
                 locked |= await self._lock_batch_mq(broker_name, own)
             except MqlakeError as error:
@@ -30,7 +30,7 @@ class QueueLocks:
 
     async def renew(self, queues: Iterable[MessageQueue]) -> AsyncIterator[tuple[MessageQueue, bool]]:
         """True if each is still this consumer's, as its broker answers; not of those whose broker does not."""
-        for broker_name, own in _by_broker(queues).items():
+        for broker_name, own in self._by_broker(queues).items():
             try:
                 locked = await self._lock_batch_mq(broker_name, own)
             except MqlakeError as error:
@@ -46,16 +46,15 @@ class QueueLocks:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         client = self._client
-        for broker_name, own in _by_broker(queues).items():
+        for broker_name, own in self._by_broker(queues).items():
             try:
                 address = client.find_broker_address_in_publish(broker_name)
                 await client.api.unlock_batch_mq(address, self._group, client.client_id, own)
             except MqlakeError as error:
                 logger.info("group %s: locks: %s", self._group, error)
 
-
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:
-    grouped: dict[str, set[MessageQueue]] = defaultdict(set)
-    for queue in queues:
-        grouped[queue.broker_name].add(queue)
-    return grouped
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:
+        grouped: dict[str, set[MessageQueue]] = defaultdict(set)
+        for queue in queues:
+            grouped[self._client.broker_name_of(queue)].add(queue)
+        return grouped

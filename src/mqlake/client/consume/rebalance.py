@@ -8,6 +8,7 @@ import random
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.offset_store import OffsetStore
 from mqlake.client.mq_client import MQClientInstance
+from mqlake.client.routes import readable_queues
 from mqlake.errors import MqlakeError, ResponseError, TopicNotFoundError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.allocate import AllocateMessageQueueStrategy
@@ -18,7 +19,7 @@ from mqlake.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     SubscriptionData,
 )
-from mqlake.remoting.bodies.route import MASTER_ID, readable_queues
+from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ async def compute_pull_from_where(
     is_retry = queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
     if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET or is_retry:
         return 0  # the broker puts it right when its first offset is another
-    address = client.find_broker_address_in_subscribe(queue.broker_name)
+    address = client.find_broker_address_in_subscribe(client.broker_name_of(queue))
     if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
         return await client.api.search_offset(address, queue, config.consume_timestamp)
     return await client.api.get_max_offset(address, queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from mqlake.base.net import format_address
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.namespace import with_namespace
@@ -19,6 +20,7 @@ from mqlake.message import (
     RETRY_GROUP_TOPIC_PREFIX,
     Message,
 )
+from mqlake.remoting.static_topic import is_mock_broker
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,9 @@ class SendBack:
 
         Raises SendError if neither this nor a send to the retry topic works.
         """
+        if is_mock_broker(message.broker_name):  # of a static topic: no broker has this name
+            await self.send_message_back_as_normal_message(message)
+            return
         try:
             await self._give_back(message, delay_level)
         except MqlakeError as error:
@@ -54,7 +59,10 @@ class SendBack:
         await self._give_back(message, NEVER_AGAIN)
 
     async def _give_back(self, message: MessageClientExt, delay_level: int) -> None:
-        address = self._client.find_broker_address_in_publish(message.broker_name)
+        if is_mock_broker(message.broker_name):
+            address = format_address(message.store_host)
+        else:
+            address = self._client.find_broker_address_in_publish(message.broker_name)
         topic, message.topic = message.topic, with_namespace(self._namespace, message.topic)
         try:
             await self._client.api.consumer_send_message_back(

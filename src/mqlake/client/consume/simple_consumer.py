@@ -25,10 +25,10 @@ from mqlake.client.consume.send_back import SendBack
 from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
 from mqlake.client.namespace import with_namespace
 from mqlake.client.records import MessageClientExt
-from mqlake.client.routes import readable_queues
 from mqlake.errors import ConfigError, MqlakeError, TopicNotFoundError
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.client import ConsumeFromWhere, SubscriptionData
+from mqlake.remoting.bodies.route import readable_queues
 from mqlake.remoting.bodies.topic import MessageQueue
 
 logger = logging.getLogger(__name__)

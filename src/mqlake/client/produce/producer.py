@@ -27,9 +27,9 @@ from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.hooks import MessageCreatedHook, SendMessageContext, SendMessageHook, call_hooks
 from mqlake.client.namespace import with_namespace
 from mqlake.client.produce.accumulate import ProduceAccumulator
+from mqlake.client.produce.backpressure import Turns
 from mqlake.client.produce.fault_strategy import MQFaultStrategy
 from mqlake.client.produce.request_reply import Requests, is_reply
-from mqlake.client.produce.turns import Turns
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.client.routes import TopicPublishInfo, writable_queues
@@ -124,36 +124,40 @@ _SEND_STATUS = {status.value: status for status in SendStatus}
 @checked
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
-    """Names and values are those of RocketMQ's DefaultMQProducer."""
+    """How a producer sends. Names and values are those of RocketMQ's DefaultMQProducer.
+
+    send_msg_timeout_s: seconds for a send with all its tries, from its turn on.
+    retry_times_when_send_failed: tries after the first; for sends with `queue=` or `selector=` there are none.
+    retry_another_broker_when_not_store_ok: another broker is tried also when the message is stored but not SEND_OK.
+    send_latency_fault_enable: brokers that were slow or failed are left out for a while (RocketMQ's MQFaultStrategy).
+    compress_msg_body_over_howmuch: bytes; shorter bodies are sent as they are, and so are those that do not shrink.
+    compress_type: ZLIB, LZ4 or ZSTD.
+    compress_level: 1 (fast) to 9 (small), of ZLIB and ZSTD.
+    max_message_size: bytes of a body, or of a whole batch; brokers have such a limit as well.
+    auto_batch: single sends that come at the same time travel as batches. (RocketMQ has it off.)
+    batch_max_bytes: bytes of such a batch.
+    back_pressure_for_async_send_num: sends in flight; more wait for their turn. (RocketMQ's default is 1024.)
+    back_pressure_for_async_send_size: bytes of the bodies in flight, likewise. (RocketMQ's default is 100 MiB.)
+    create_topic_key: the topic that a new one is made like, where brokers make topics by themselves.
+    default_topic_queue_nums: queues of a topic that is made so.
+    send_message_hooks: called around each try, see `mqlake.client.hooks`.
+    """
 
     send_msg_timeout_s: float = field(default_factory=lambda: DEFAULT_TIMEOUTS.request_s)
-    """For a send with all its tries, from its turn on."""
     retry_times_when_send_failed: int = 2
     retry_another_broker_when_not_store_ok: bool = False
-    """True if another broker is tried also when the message is stored but not SEND_OK."""
     send_latency_fault_enable: bool = False
-    """True if brokers that were slow or failed are left out for a while (`MQFaultStrategy`)."""
     compress_msg_body_over_howmuch: int = 4096
-    """Bytes; shorter bodies are sent as they are. Bodies that do not shrink are sent uncompressed, too."""
     compress_type: str = "ZLIB"
-    """ZLIB, LZ4 or ZSTD."""
     compress_level: int = DEFAULT_LEVEL
     max_message_size: int = 4 << 20
-    """Bytes of a body, of a whole batch; brokers have such a limit as well."""
     auto_batch: bool = True
-    """True if single sends that come at the same time travel as batches (see `accumulate`). (RocketMQ's has it off.)"""
     batch_max_bytes: int = 32 * 1024
-    """Of such a batch."""
     back_pressure_for_async_send_num: int = 256
-    """Sends that may be in flight; more wait for their turn. (RocketMQ's default is 1024.)"""
     back_pressure_for_async_send_size: int = 32 << 20
-    """Bytes of their bodies, likewise. (RocketMQ's default is 100 MiB.)"""
     create_topic_key: str = AUTO_CREATE_TOPIC_KEY_TOPIC
-    """The topic that a new one is made like, where brokers make topics by themselves."""
     default_topic_queue_nums: int = 4
-    """Queues of a topic that is made so."""
     send_message_hooks: Sequence[SendMessageHook] = ()
-    """See `mqlake.client.hooks`."""
 
     def __post_init__(self) -> None:
         if self.compress_type not in COMPRESSION_NAMES:
@@ -266,7 +270,7 @@ class Producer(ClientBase):
         outgoing = _Outgoing(topic, message, body, sys_flag, batch=None)
         info = await self.fetch_publish_info(topic)
         chosen = queue or self._select(info, selector, message, frozenset())
-        address = self.client.find_broker_address_in_publish(chosen.broker_name)
+        address = self.client.find_broker_address_in_publish(self.client.broker_name_of(chosen))
         try:
             with self._hooked(outgoing, chosen, address):
                 await self.client.remoting.invoke_oneway(address, self._request(outgoing, chosen))
@@ -593,7 +597,22 @@ class Producer(ClientBase):
         raise SendError(outgoing.message.topic, last_code, tried)
 
     async def _send_kernel(self, outgoing: _Outgoing, queue: MessageQueue, timeout_s: float) -> SendResult:
-        address = self.client.find_broker_address_in_publish(queue.broker_name)
+        client = self.client
+        leader = client.broker_name_of(queue)
+        try:
+            return await self._send_to(leader, outgoing, queue, timeout_s)
+        except ResponseError as error:
+            if error.code != ResponseCode.NOT_LEADER_FOR_QUEUE:
+                raise
+            await client.update_topic_route(queue.topic)
+            if client.broker_name_of(queue) == leader:
+                raise
+            return await self._send_to(client.broker_name_of(queue), outgoing, queue, timeout_s)
+
+    async def _send_to(
+        self, broker_name: str, outgoing: _Outgoing, queue: MessageQueue, timeout_s: float
+    ) -> SendResult:
+        address = self.client.find_broker_address_in_publish(broker_name)
         if not self.config.send_message_hooks:
             return await self._exchange(outgoing, queue, address, timeout_s)
         with self._hooked(outgoing, queue, address) as context:

@@ -3,7 +3,7 @@
     request   CORRELATION_ID, REPLY_TO_CLIENT = the asker's client id, TTL in ms; the broker adds CLUSTER
     reply     MSG_TYPE=reply and the same three, to the topic CLUSTER_REPLY_TOPIC: the broker pushes it to the asker
 
-Facts: reference §4.3 (324, 325), §4.5 (326); RocketMQ's MessageUtil.
+Facts: request codes 324 to 326, and MessageUtil, of RocketMQ 5.3.3.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ A program that keeps the outcome elsewhere (a database, a checkpoint) can take t
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import inspect
 import logging
@@ -176,13 +177,15 @@ class TransactionMQProducer(Producer):
         message twice if it gets two commits.
         """
         self._check_running()
-        queue = sent.message_queue
-        if queue.broker_name not in self.client.broker_addr_table:
-            await self.fetch_publish_info(with_namespace(self.namespace, queue.topic))
+        queue = dataclasses.replace(
+            sent.message_queue, topic=with_namespace(self.namespace, sent.message_queue.topic)
+        )
+        if self.client.broker_name_of(queue) not in self.client.broker_addr_table:
+            await self.fetch_publish_info(queue.topic)
         await self._end(
-            self.client.find_broker_address_in_publish(queue.broker_name),
+            self.client.find_broker_address_in_publish(self.client.broker_name_of(queue)),
             EndTransactionRequestHeader(
-                topic=with_namespace(self.namespace, queue.topic),
+                topic=queue.topic,
                 producer_group=self.group,
                 tran_state_table_offset=sent.queue_offset,
                 commit_log_offset=decode_message_id(sent.offset_msg_id)[1],

@@ -8,6 +8,7 @@ from typing import Any
 from mqlake.client.admin import Broker
 from mqlake.client.overview import ha_status, latest_rate, replicas_object, runtime_info
 from mqlake.console.ask import Ask
+from mqlake.console.queries.groups import is_users
 from mqlake.console.trends import POINTS
 from mqlake.errors import MqlakeError, UnknownKeyError
 
@@ -121,7 +122,7 @@ async def overview(ask: Ask) -> dict[str, Any]:
     sampler = ask.cluster.sampler
     found = await ask.admin.list_brokers()
     rows = await asyncio.gather(*(_row(ask, broker) for broker in found[:20]))
-    groups = sampler.trends.groups
+    groups = {name: trend for name, trend in sampler.trends.groups.items() if is_users(name)}
     furthest = sorted(groups.items(), key=lambda item: -item[1].behind)[:10]
     lag = sum(sample.behind for sample in groups.values())
     return answer | {

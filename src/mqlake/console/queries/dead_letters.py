@@ -15,6 +15,7 @@ from typing import Any
 from mqlake.client.admin import Admin
 from mqlake.console.ask import Ask
 from mqlake.console.jobs import Job
+from mqlake.console.queries.groups import REDRIVE_GROUP
 from mqlake.console.queries.messages import messages, pull_range, row_of
 from mqlake.errors import ConfigError, MessageError
 from mqlake.message import (
@@ -24,6 +25,7 @@ from mqlake.message import (
     RETRY_GROUP_TOPIC_PREFIX,
     Message,
     MessageExt,
+    MessageSysFlag,
 )
 from mqlake.message.properties import (
     PROPERTY_DLQ_ORIGIN_TOPIC,
@@ -36,7 +38,6 @@ from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, TopicStatsTabl
 from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_WRITE, MessageQueue
 
-REDRIVE_GROUP = "CID_MQLAKE_REDRIVE"
 CHUNK = 32
 SHOWN = 20
 KEPT = {PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}
@@ -100,7 +101,7 @@ async def _one(ask: Ask, group: str, where: str) -> dict[str, Any]:
     }
     sent = again(letter, group, where)
     if ask.flag("confirm"):
-        await _Sender(ask.admin).send(sent)
+        await _Sender(ask.admin).send(sent, letter.sys_flag)
     return {
         "fields": fields,
         "count": 1,
@@ -157,7 +158,9 @@ async def _send_all(
         while begin < end:
             following = min(begin + CHUNK, end)
             letters = await pull_range(admin, queue, begin, following)
-            await asyncio.gather(*(sender.send(again(letter, group, where)) for letter in letters))
+            await asyncio.gather(
+                *(sender.send(again(letter, group, where), letter.sys_flag) for letter in letters)
+            )
             await admin.brokers.update_consumer_offset(
                 address, REDRIVE_GROUP, queue.topic, queue.queue_id, following
             )
@@ -174,13 +177,17 @@ class _Sender:
         self._places: dict[str, list[tuple[str, int]]] = {}
         self._turn = 0
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: Message, sys_flag: int) -> None:
+        """The body is as it was stored; the flags of its record say how it is compressed."""
         if message.topic not in self._places:
             self._places[message.topic] = await self._find(message.topic)
         places = self._places[message.topic]
         self._turn += 1
         address, queue_id = places[self._turn % len(places)]
-        await self._admin.brokers.send_message(address, message, queue_id, REDRIVE_GROUP)
+        compression = sys_flag & MessageSysFlag.COMPRESSED_FLAG
+        if compression:
+            compression |= MessageSysFlag.compression_type(sys_flag)
+        await self._admin.brokers.send_message(address, message, queue_id, REDRIVE_GROUP, compression)
 
     async def _find(self, topic: str) -> list[tuple[str, int]]:
         route = await self._admin.examine_topic_route_info(topic)

@@ -6,17 +6,19 @@ import asyncio
 import heapq
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mqlake.client.admin import Admin
 from mqlake.client.api.broker_api import TIME_MAX, TOOLS_GROUP
 from mqlake.console.ask import Ask
+from mqlake.console.excerpts import excerpt, has_text, row, whole_object
 from mqlake.console.payload import payload_views
 from mqlake.errors import ConfigError, FormatError, MessageError, MqlakeError, ResponseError
 from mqlake.formats.names import offset_to_file_name
 from mqlake.formats.trace import Pub, SubAfter, SubBefore, Trace, decode_traces
-from mqlake.message import MessageExt
-from mqlake.message.shown import host_text, message_row, record_object
+from mqlake.message import MessageExt, MessageSysFlag
+from mqlake.message.rendering import host_text
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 
@@ -28,16 +30,18 @@ CHUNK = 32
 LOOKED_MAX = 20_000
 LOOK_S = 3.0
 """A page shows what is found by then, and goes on from there if asked."""
+PULLS_AT_ONCE = 4
+BODIES_MAX = 16 << 20
+"""Bytes of bodies as they are stored that a page keeps until it has searched them."""
+TRACE_MAX = 1 << 20
+"""Bytes of one message with traces that are read."""
+TRACES_MAX = 200
 DEFAULT_FILE_SIZE = 1 << 30
 
 
 def row_of(message: MessageExt, broker: str) -> dict[str, Any]:
-    """A message as a row of a list. Its body was decompressed when it was pulled."""
-    return {
-        "broker": broker,
-        **message_row(message, message.body),
-        "reconsumeTimes": message.reconsume_times,
-    }
+    """A message as a row of a list."""
+    return {"broker": broker, **row(message), "reconsumeTimes": message.reconsume_times}
 
 
 async def messages(ask: Ask) -> dict[str, Any]:
@@ -68,8 +72,8 @@ async def messages(ask: Ask) -> dict[str, Any]:
     for queue in queues[:QUEUES_MAX]:
         at = stats.offset_table[queue]
         ends[queue] = (at.min_offset, at.max_offset)
-    backwards = _Backwards(admin, ends, end, min(CHUNK, rows))
     tag, text, skip = ask.text("tag"), ask.exactly("text").encode(), ask.number("skip", 0)
+    backwards = _Backwards(admin, ends, end, min(CHUNK, rows), with_bodies=bool(text))
     return answer | await _filtered(backwards, tag, text, begin, rows, skip)
 
 
@@ -79,39 +83,59 @@ async def _filtered(
     found: list[dict[str, Any]] = []
     limit, looked = time.monotonic() + LOOK_S, 0
     last_time, same = -1, 0
-    async for message, broker in backwards.messages():
-        if message.store_timestamp < begin:
+    async for seen in backwards.messages():
+        if seen.time < begin:
             break
         if skip and looked < skip:
-            looked, last_time, same = looked + 1, message.store_timestamp, same + 1
+            looked, last_time, same = looked + 1, seen.time, same + 1
             continue
-        if len(found) == rows or looked - skip >= LOOKED_MAX or time.monotonic() > limit:
+        if len(found) == rows or looked - skip >= LOOKED_MAX or (looked > skip and time.monotonic() > limit):
             following = {"to": last_time, "skip": same}
             return {"messages": found, "next": following, "lookedAt": looked, "complete": False}
         looked += 1
-        same = same + 1 if message.store_timestamp == last_time else 1
-        last_time = message.store_timestamp
-        if (not tag or message.tags == tag) and (not text or text in message.body):
-            found.append(row_of(message, broker))
+        same = same + 1 if seen.time == last_time else 1
+        last_time = seen.time
+        if (not tag or seen.row["tags"] == tag) and (not text or await backwards.has_text(seen, text)):
+            found.append(seen.row)
     return {"messages": found, "next": None, "lookedAt": looked, "complete": True}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a page keeps of a message: its row, and to search the text in it its body as stored."""
+
+    row: dict[str, Any]
+    sys_flag: int
+    body: bytes | None
+
+    @property
+    def time(self) -> int:
+        return int(self.row["storeTimestamp"])
 
 
 class _Backwards:
     """The messages of queues from the newest on, a few of each queue at a time in memory."""
 
     def __init__(
-        self, admin: Admin, ends: dict[MessageQueue, tuple[int, int]], to: int | None, chunk: int
+        self,
+        admin: Admin,
+        ends: dict[MessageQueue, tuple[int, int]],
+        to: int | None,
+        chunk: int,
+        *,
+        with_bodies: bool,
     ) -> None:
         self._admin, self._ends, self._to, self._chunk = admin, ends, to, chunk
+        self._room = BODIES_MAX if with_bodies else 0
 
-    async def messages(self) -> AsyncIterator[tuple[MessageExt, str]]:
-        turns = asyncio.Semaphore(16)
+    async def messages(self) -> AsyncIterator[_Seen]:
+        turns = asyncio.Semaphore(PULLS_AT_ONCE)
 
-        async def begin(queue: MessageQueue) -> list[MessageExt]:
+        async def begin(queue: MessageQueue) -> list[_Seen]:
             async with turns:
                 low, high = self._ends[queue]
                 if self._to is not None:
-                    address = await self._admin.broker_address(queue.broker_name)
+                    address = await self._admin.queue_address(queue)
                     found = await self._admin.brokers.search_offset(address, queue, self._to + 1)
                     high = min(high, max(low, found))
                 self._ends[queue] = (low, high)
@@ -119,17 +143,34 @@ class _Backwards:
 
         queues = list(self._ends)
         buffers = dict(zip(queues, await asyncio.gather(*map(begin, queues)), strict=True))
-        heap = [(-buffers[queue][-1].store_timestamp, queue) for queue in queues if buffers[queue]]
+        heap = [(-buffers[queue][-1].time, queue) for queue in queues if buffers[queue]]
         heapq.heapify(heap)
         while heap:
             _, queue = heapq.heappop(heap)
-            yield buffers[queue].pop(), queue.broker_name
+            seen = buffers[queue].pop()
+            yield seen
+            self._room += len(seen.body or b"")
             if not buffers[queue]:
                 buffers[queue] = await self._before(queue)
             if buffers[queue]:
-                heapq.heappush(heap, (-buffers[queue][-1].store_timestamp, queue))
+                heapq.heappush(heap, (-buffers[queue][-1].time, queue))
 
-    async def _before(self, queue: MessageQueue) -> list[MessageExt]:
+    async def has_text(self, seen: _Seen, text: bytes) -> bool:
+        """A body for which there was no room is pulled again. In a thread: it may unpack to megabytes."""
+        if seen.body is not None:
+            body = seen.body
+        else:
+            place = {
+                "topic": seen.row["topic"],
+                "broker_name": seen.row["broker"],
+                "queue_id": seen.row["queueId"],
+            }
+            body = (await self._admin.message_at(MessageQueue(**place), seen.row["queueOffset"])).body
+        if not seen.sys_flag & MessageSysFlag.COMPRESSED_FLAG:
+            return text in body
+        return await asyncio.to_thread(has_text, body, seen.sys_flag, text)
+
+    async def _before(self, queue: MessageQueue) -> list[_Seen]:
         """The next older messages of a queue, oldest first; none at its beginning."""
         while True:
             low, high = self._ends[queue]
@@ -138,12 +179,17 @@ class _Backwards:
             start = max(low, high - self._chunk)
             self._ends[queue] = (low, start)
             if found := await pull_range(self._admin, queue, start, high):
-                return found
+                return [self._kept(message, queue) for message in found]
+
+    def _kept(self, message: MessageExt, queue: MessageQueue) -> _Seen:
+        body = message.body if len(message.body) <= self._room else None
+        self._room -= len(body or b"")
+        return _Seen(row_of(message, queue.broker_name), message.sys_flag, body)
 
 
 async def pull_range(admin: Admin, queue: MessageQueue, start: int, end: int) -> list[MessageExt]:
     """The messages of a queue in [start, end). Fewer where some are gone."""
-    address = await admin.broker_address(queue.broker_name)
+    address = await admin.queue_address(queue)
     found: list[MessageExt] = []
     while start < end:
         pulled, place = await admin.brokers.pull_message(
@@ -181,21 +227,31 @@ def _name_of(message: MessageExt, names: dict[str, str]) -> str:
 async def message(ask: Ask) -> dict[str, Any]:
     """One message by its place: payload, properties, where it is stored, who has consumed it, and its trace."""
     admin, topic = ask.admin, ask.need("topic")
-    queue = MessageQueue(topic=topic, broker_name=ask.need("broker"), queue_id=ask.number("queue", 0))
-    found = await admin.message_at(queue, ask.number("offset", 0))
+    queue, found = _queue_of(ask), await at_place(ask)
     place, consumers, traces = await asyncio.gather(
         _place(admin, found, queue.broker_name),
         _consumers(admin, queue, found.queue_offset),
         _traces(admin, found),
     )
-    shown = record_object(found)
+    payload = payload_views(excerpt(found.body, found.sys_flag), topic, ask.context.bodies)
     return {
-        "message": shown,
-        "payload": payload_views(found.body, ask.context.bodies.decode(topic, found.body)),
+        "message": whole_object(found),
+        "payload": payload,
         "place": place,
         "consumers": consumers,
         "trace": traces,
     }
+
+
+def _queue_of(ask: Ask) -> MessageQueue:
+    return MessageQueue(
+        topic=ask.need("topic"), broker_name=ask.need("broker"), queue_id=ask.number("queue", 0)
+    )
+
+
+async def at_place(ask: Ask) -> MessageExt:
+    """The message that `topic`, `broker`, `queue` and `offset` name. MessageError."""
+    return await ask.admin.message_at(_queue_of(ask), ask.number("offset", 0))
 
 
 async def _place(admin: Admin, found: MessageExt, broker: str) -> dict[str, Any]:
@@ -246,10 +302,9 @@ async def _traces(admin: Admin, found: MessageExt) -> list[dict[str, Any]]:
         return []
     traces: list[Trace] = []
     for carrier in carriers:
+        text = excerpt(carrier.body, carrier.sys_flag, TRACE_MAX).body.decode("utf-8", "replace")
         try:
-            traces += [
-                each for each in decode_traces(carrier.body.decode("utf-8", "replace")) if key in each.msg_id
-            ]
+            traces += [each for each in decode_traces(text) if key in each.msg_id][: TRACES_MAX - len(traces)]
         except FormatError:
             continue
     return sorted(_spans(traces), key=lambda span: (span["begin"], span["end"]))

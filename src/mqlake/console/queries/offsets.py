@@ -118,7 +118,7 @@ async def _at_time(admin: Admin, topic: str, timestamp: int) -> dict[MessageQueu
 
     async def find(queue: MessageQueue) -> int:
         async with turns:
-            address = await admin.broker_address(queue.broker_name)
+            address = await admin.queue_address(queue)
             return await admin.brokers.search_offset(address, queue, timestamp)
 
     found = await asyncio.gather(*map(find, stats.offset_table))

@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from mqlake.base.shown import as_object, size_text
+from mqlake.base.rendering import as_object, size_text
 from mqlake.console.ask import Ask
+from mqlake.console.excerpts import excerpt, has_text, row
 from mqlake.console.payload import payload_views
 from mqlake.console.record_bytes import (
     dump,
@@ -19,12 +20,11 @@ from mqlake.console.record_bytes import (
 )
 from mqlake.errors import ConfigError, FormatError, MessageError, UnknownKeyError
 from mqlake.formats.checkpoint import CHECKPOINT_SIZE
-from mqlake.formats.compression import decompress_body
 from mqlake.formats.index import INDEX_HEADER_SIZE, decode_entry, entry_position
 from mqlake.formats.names import offset_to_file_name
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExt
-from mqlake.message.shown import message_row, record_object
+from mqlake.message.rendering import record_object
 from mqlake.store.check.info import StoreInfo
 from mqlake.store.check.search import Query, check_begins_record, find_by_id, records_of_log, search
 from mqlake.store.check.verify import VerifyReport
@@ -153,7 +153,7 @@ async def log(ask: Ask) -> dict[str, Any]:
                 if len(found) == rows:
                     following = message.physical_offset
                     break
-                found.append(_row(message))
+                found.append(row(message))
             holes = [as_object(hole) | {"size": hole.size} for hole in walk.holes]
         finally:
             files.close()
@@ -161,15 +161,6 @@ async def log(ask: Ask) -> dict[str, Any]:
 
     found = await ask.store.ask(look)
     return {"store": ask.text("store"), "rows": rows, **found}
-
-
-def _row(message: MessageExt) -> dict[str, Any]:
-    """A record as a row of a list."""
-    try:
-        body = decompress_body(message.body, message.sys_flag)
-    except FormatError:
-        body = message.body
-    return message_row(message, body)
 
 
 async def record(ask: Ask) -> dict[str, Any]:
@@ -187,15 +178,11 @@ async def record(ask: Ask) -> dict[str, Any]:
             fields = explain_record(data)
         except (FormatError, MessageError) as error:
             raise ConfigError(f"no record begins at offset {offset}: {error}") from None
-        try:
-            body, note = decompress_body(message.body, message.sys_flag), ""
-        except FormatError as error:
-            body, note = message.body, error.reason
-        payload = payload_views(body, None if note else ask.context.bodies.decode(message.topic, body))
+        body = excerpt(message.body, message.sys_flag)
         file_size = opened.config.mapped_file_size_commit_log
         return {
             "record": record_object(message),
-            "payload": payload | ({"note": note} if note else {}),
+            "payload": payload_views(body, message.topic, ask.context.bodies),
             "fields": [as_object(each) | {"hex": hex_of(data, each)} for each in fields],
             "dump": dump(data, fields, RECORD_SHOWN),
             "cut": len(data) > RECORD_SHOWN,
@@ -264,19 +251,12 @@ def _search(found: Iterator[tuple[MessageExt, bool]], text: bytes, rows: int) ->
     complete, following = True, None
     for message, matches in found:
         looked += 1
-        if len(shown) == rows or (looked % 256 == 0 and time.monotonic() > limit):
+        if len(shown) == rows or (looked > 1 and time.monotonic() > limit):
             complete, following = False, message.physical_offset
             break
-        if matches and (not text or _has(message, text)):
-            shown.append(_row(message))
+        if matches and (not text or has_text(message.body, message.sys_flag, text)):
+            shown.append(row(message))
     return {"records": shown, "complete": complete, "next": following, "lookedAt": looked}
-
-
-def _has(message: MessageExt, text: bytes) -> bool:
-    try:
-        return text in decompress_body(message.body, message.sys_flag)
-    except FormatError:
-        return text in message.body
 
 
 # ---------------------------------------------------------------------- index and checkpoint
@@ -393,7 +373,7 @@ async def dropped_copy(ask: Ask) -> dict[str, Any]:
             for position, size in looked.records[:200]:
                 file.seek(position)
                 message = decode_record(file.read(size), check_crc=False)
-                records.append(_row(message) | {"position": position})
+                records.append(row(message) | {"position": position})
         return {"dump": dump(data, []), "records": records}
 
     return {

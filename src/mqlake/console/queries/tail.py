@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
-from mqlake.base.shown import size_text, time_text
+from mqlake.base.rendering import size_text, time_text
 from mqlake.client.admin import Admin
 from mqlake.console.ask import Ask
+from mqlake.console.excerpts import has_text, whole_object
 from mqlake.console.queries.messages import CHUNK, QUEUES_MAX, pull_range, row_of
 from mqlake.console.templates import path_to
 from mqlake.errors import MqlakeError
-from mqlake.message.shown import record_object
 from mqlake.remoting.bodies.topic import MessageQueue
 
 PAUSE_S = 0.5
@@ -48,7 +48,8 @@ async def events(ask: Ask) -> AsyncIterator[bytes]:
                 looked = loop.time()
                 for queue, end in (await _ends(admin, topic)).items():
                     positions.setdefault(queue, end)
-            shown, missed = await _round(admin, positions, tag, text)
+            async with ask.context.turns:
+                shown, missed = await _round(admin, positions, tag, text)
         except MqlakeError as error:
             yield _event("trouble", " ".join(str(error).split()))
             shown, missed = [], 0
@@ -87,7 +88,9 @@ async def _round(
         missed += first - start if first > start else 0
         positions[queue] = end
         for message in await pull_range(admin, queue, first, end):
-            if (not tag or message.tags == tag) and (not text or text in message.body):
+            if (not tag or message.tags == tag) and (
+                not text or has_text(message.body, message.sys_flag, text)
+            ):
                 row = row_of(message, queue.broker_name)
                 row["time"] = time_text(message.store_timestamp)[:23]
                 row["sizeText"] = size_text(message.store_size)
@@ -110,19 +113,18 @@ async def export(ask: Ask) -> AsyncIterator[bytes]:
     async def lines() -> AsyncIterator[bytes]:
         nonlocal left
         for queue, at in sorted(stats.offset_table.items()):
-            address = await admin.broker_address(queue.broker_name)
+            address = await admin.queue_address(queue)
             start = at.min_offset
             if begin:
                 start = max(start, await admin.brokers.search_offset(address, queue, begin))
             while start < at.max_offset and left > 0:
                 following = min(start + CHUNK, at.max_offset, start + left)
-                found = await pull_range(admin, queue, start, following)
+                async with ask.context.turns:
+                    found = await pull_range(admin, queue, start, following)
                 chosen = [each for each in found if end is None or each.store_timestamp <= end]
                 left -= len(chosen)
-                yield b"".join(
-                    orjson.dumps(record_object(each) | {"broker": queue.broker_name}) + b"\n"
-                    for each in chosen
-                )
+                for each in chosen:
+                    yield orjson.dumps(whole_object(each) | {"broker": queue.broker_name}) + b"\n"
                 if len(chosen) < len(found):
                     break
                 start = following

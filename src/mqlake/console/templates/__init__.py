@@ -10,7 +10,9 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mqlake.base.shown import count_text, size_text, time_text
+from mqlake import __version__
+from mqlake.base.clock import now_ms
+from mqlake.base.rendering import count_text, size_text, time_text
 from mqlake.console import plots
 
 DIRECTORY = Path(__file__).resolve().parent.parent
@@ -48,6 +50,17 @@ def asset(name: str) -> str:
     return f"/static/{name}?{hashlib.sha256(content).hexdigest()[:12]}"
 
 
+class Given(dict[str, str]):
+    """What was typed into a form; empty where nothing was."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+    def of(self, action: str) -> Given:
+        """That of one of several forms of a page."""
+        return self if self["action"] == action else Given()
+
+
 class _Environment(Environment):
     """`record.keys` is what the record has under that name, not a method of dicts."""
 
@@ -73,6 +86,8 @@ def _environment() -> Environment:
         "line": plots.line,
         "bar": plots.bar,
         "timeline": plots.timeline,
+        "version": __version__,
+        "zone": lambda: "UTC" + time_text(now_ms())[23:],
     }
     found.filters |= {
         "size": size_text,

@@ -6,9 +6,8 @@
 
 Buffers are one-dimensional, contiguous numpy arrays of uint8 (`np.frombuffer(mmap, np.uint8)`); a position
 counts bytes from the start of such a buffer. The work is done by one of two modules with the same functions
-and the same results: `compiled.kernels.columns`, compiled by numba at the first call and cached on disk, which lets
-go of the GIL, or `plain` where compiled code cannot be loaded or is not worth it yet (`mqlake.compiled`). Importing
-this package imports neither numba nor the kernels.
+and the same results: `native.columns`, which lets go of the GIL, or `plain` where mqlake was installed without a
+compiler (`mqlake.native`). Importing this package does not import the kernels.
 
 No input makes these functions read or write outside their buffers, and none makes them raise, except for
 arguments that contradict each other (ValueError, TypeError).
@@ -19,7 +18,6 @@ from __future__ import annotations
 import enum
 import functools
 import struct
-import threading
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -27,9 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mqlake.compiled import Worth, load, loading
+from mqlake import native
 from mqlake.errors import MessageError
-from mqlake.formats.batch import ITEM_SIZE_MIN, encode_messages
+from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.columns import layout, plain
 from mqlake.formats.columns.layout import BAD_BLOB, NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
@@ -43,7 +41,7 @@ from mqlake.formats.record import (
     topic_field,
     with_host_flags,
 )
-from mqlake.message import SCHEDULE_TOPIC, Message, deliver_timestamp
+from mqlake.message import SCHEDULE_TOPIC, deliver_timestamp
 
 __all__ = [
     "BAD_BLOB",
@@ -61,7 +59,6 @@ __all__ = [
     "append_batch",
     "arrivals_by_queue",
     "as_input",
-    "compile_all",
     "dispatch_columns",
     "find_record",
     "follow_units",
@@ -69,13 +66,9 @@ __all__ = [
     "gather_runs",
     "index_put_many",
     "index_query",
-    "load_compiler",
-    "load_for",
-    "never_load_here",
     "scan_records",
     "units_by_queue",
     "walk_records",
-    "warm_append",
     "whole_records",
 ]
 
@@ -86,103 +79,13 @@ Int64s = NDArray[np.int64]
 
 
 @functools.cache
-def twin() -> ModuleType:
-    """The module that does the work: `compiled.kernels.columns`, or `plain` where numba cannot or may not compile."""
-    return load("mqlake.compiled.kernels.columns") or plain
-
-
-def load_compiler() -> None:
-    """Loads what all kernels need of numba, without a thread: most of the time that the first of them takes to load."""
-    if twin() is not plain:
-        from numba.core.registry import cpu_target
-
-        cpu_target.target_context.refresh()
-
-
-PLAIN_RECORDS_MAX = 2000
-"""Records that plain Python handles before a process loads the kernels."""
-
-HURRIED_RECORDS_MAX = 500
-"""Records that plain Python does at once for a thread that must not stand still."""
-
-LOADING_MAX_S = 5.0
-
-_records = Worth(PLAIN_RECORDS_MAX)
-
-
-def _twin_for(records: int) -> ModuleType:
-    """`plain` for the first few records of a process, `twin()` from then on."""
-    # asked for each page of a pull: no call that is not needed
-    if _records.left > 0 and not _records.count(records):
-        return plain
-    if _hurried and _is_hurried():
-        _load_aside()
-        return plain
-    return twin()
-
-
-_hurried: set[int] = set()
-_loaded = threading.Event()
-
-
-def never_load_here() -> None:
-    """The calling thread (an event loop's, or one whose work somebody waits for) must not stand still for the
-    second or more that the kernels take to load: from now on plain Python works for it until another thread has
-    loaded them."""
-    _hurried.add(threading.get_ident())
-
-
-def _is_hurried() -> bool:
-    return threading.get_ident() in _hurried and not _loaded.is_set()
-
-
-@functools.cache
-def _load_aside() -> None:
-    @loading()
-    def load_all() -> None:
-        compile_all()
-        _loaded.set()
-        _hurried.clear()
-
-    threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
-
-
-def compile_all() -> None:
-    """Has each kernel compiled, or loaded from disk, with nothing or one record to do."""
-    _records.count(PLAIN_RECORDS_MAX)
-    nothing, places = np.empty(0, _UINT8), np.empty(0, _INT64)
-    _try_log(_try_append())
-    find_record(nothing, 0, 0, 0)
-    gather(nothing, places, places)
-    follow_units(nothing, 0, 0, b"", "", 0, range(0), 0)
-    whole_records(nothing, 0)
-    gather_runs(nothing, np.empty((0, 2), _INT64), 0)
-
-
-def _try_log(log: Bytes) -> None:
-    """All that dispatch, a slave's connection and queries call, with a log of one record: its columns do not fill their
-    arrays, as those of nearly every scan."""
-    scan = scan_records(log, 0, len(log), 0)
-    columns = dispatch_columns(log, scan, delay_levels={})
-    units_by_queue(scan, columns, hidden=0)
-    arrivals_by_queue(scan)
-    index = np.zeros(index_file_size(1, 1), np.uint8)
-    index_put_many(index, 1, 1, columns.key_hash, *2 * [np.empty(0, np.int64)])
-    index_query(index, 1, 1, 0, 0, 0, 1)
-    walk_records(log, 0, len(log), 0)
-
-
-def load_for(records: int) -> None:
-    """So many records are to come, and nobody waits for them: a thread that called never_load_here() stands still
-    until the kernels are there, if that pays. Plain Python would be slow, and slow down their loading."""
-    if _records.count(records) and _is_hurried():
-        _load_aside()
-        _loaded.wait(LOADING_MAX_S)
+def record_codec() -> ModuleType:
+    """The module that does the work: `native.columns`, or `plain` where that is not compiled."""
+    return native.module("columns") or plain
 
 
 def as_input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
-    """As compiled functions take their inputs, read-only: numba compiles one function for such arrays, another for
-    writable ones, and one for each type."""
+    """As compiled functions take their inputs: of this type, without gaps, and read-only."""
     view = np.ascontiguousarray(array, dtype).view()
     view.flags.writeable = False
     return view
@@ -355,19 +258,14 @@ def scan_records(
     if max_records < 1:
         raise ValueError(f"max_records is {max_records}; at least 1 is needed")
     capacity = min(max_records, (limit - start) // RECORD_SIZE_MIN + 1)
-    if _records.left > 0:
-        capacity = min(capacity, _records.left)
-    elif _is_hurried():
-        capacity = min(capacity, HURRIED_RECORDS_MAX)
     if room is None or not SMALL_SCAN < capacity <= room.records <= max_records:
         room = ScanRoom(capacity)
     else:
         room.slots.fill(0)
     wide, narrow, topic_record = room.wide, room.narrow, room.topic_record
-    n, topics, end, stop = _twin_for(0).scan(
+    n, topics, end, stop = record_codec().scan(
         data, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, room.slots, topic_record
     )
-    _twin_for(n)
     scan = Scan(wide[:, :n], narrow[:, :n], topic_record[:topics])
     scan.end = end
     scan.stop = ScanStop(stop)
@@ -403,8 +301,7 @@ def walk_records(buf: Bytes, start: int, limit: int, base_offset: int, *, check_
     """scan_records() for those who need no columns: the same checks, the same end."""
     data = _input_bytes(buf)
     _require_range(start, limit, len(data))
-    records, timestamp, end, stop = _twin_for(0).walk(data, start, limit, base_offset, check_crc)
-    _twin_for(records)
+    records, timestamp, end, stop = record_codec().walk(data, start, limit, base_offset, check_crc)
     reason = ""
     if stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
         reason = check_record(data.data, end, limit, base_offset + end, check_crc=check_crc).reason
@@ -419,7 +316,7 @@ def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:
     """
     data = _input_bytes(buf)
     _require_range(start, limit, len(data))
-    return int(_twin_for(limit - start >> 16).find_record(data, start, limit, base_offset))
+    return int(record_codec().find_record(data, start, limit, base_offset))
 
 
 _NO_DELAYS = np.zeros(1, np.int64)
@@ -469,7 +366,7 @@ def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int])
     hashes: list[Int32s] = []
     records: list[Int32s] = []
     first = 0
-    work = _twin_for(n)
+    work = record_codec()
     shapes = np.zeros((layout.SHAPES + 1) * layout.SHAPE_SIZE, np.int64)
     capacity = 2 * n + 16
     while True:
@@ -521,7 +418,7 @@ def units_by_queue(scan: Scan, columns: DispatchColumns, *, hidden: int) -> Queu
     record, units = np.empty(n, _INT64), np.empty(n * CQ_STORE_UNIT_SIZE, _UINT8)
     numbers, arrivals = scan.queues
     runs = np.empty((n, 7), _INT64)
-    count, found = _twin_for(0).units_by_queue(
+    count, found = record_codec().units_by_queue(
         scan._wide,
         scan._narrow,
         columns.tags_code,
@@ -554,7 +451,7 @@ def _number_queues(scan: Scan) -> tuple[Int64s, Int64s]:
         # of arrays as large as all records may need most pages would be touched for nothing
         queues = min(room, n)
         arrivals = np.empty((queues, 5), _INT64)
-        found = _twin_for(0).number_queues(
+        found = record_codec().number_queues(
             scan._wide,
             scan._narrow,
             np.zeros(2 * room, _INT32),
@@ -588,7 +485,7 @@ def gather(
     if total > 0x7FFFFFFF and not large:
         raise ValueError(f"{total} bytes do not fit 32-bit offsets")
     data = np.empty(total, np.uint8)
-    if not _twin_for(len(starts)).gather(source, starts, as_input(offsets, np.int64), data):
+    if not record_codec().gather(source, starts, as_input(offsets, np.int64), data):
         raise ValueError("a slice lies outside the buffer")
     return (offsets if large else offsets.astype(np.int32)), data
 
@@ -635,7 +532,7 @@ def follow_units(
     first, offsets = (
         (queue_offsets.start, _NO_OFFSETS) if isinstance(queue_offsets, range) else (0, queue_offsets)
     )
-    followed, size, run_count = _twin_for(count).follow_units(
+    followed, size, run_count = record_codec().follow_units(
         data,
         end,
         base_offset,
@@ -655,7 +552,7 @@ def whole_records(buf: Bytes, count: int) -> list[tuple[int, int, int]]:
     """(Start of the body, its end, end of the record) of each of at most `count` records that lie back to back in
     `buf`, wherever in a log they were; fewer when one is not whole (as record.check_record() says)."""
     places = np.empty((count, 3), np.int64)
-    found: int = _twin_for(count).whole_records(_input_bytes(buf), places)
+    found: int = record_codec().whole_records(_input_bytes(buf), places)
     numbers = iter(places[:found].ravel().tolist())  # a list of each would take longer than to find them
     return list(zip(numbers, numbers, numbers, strict=True))
 
@@ -664,7 +561,7 @@ def gather_runs(buf: Bytes, runs: Int64s, size: int) -> Bytes:
     """The bytes of `runs`, (start, end) of each, one after the other; they have `size` bytes together."""
     data = np.empty(size, np.uint8)
     source = _input_bytes(buf) if buf.flags.writeable else buf
-    if not _twin_for(len(runs)).gather_runs(source, np.ascontiguousarray(runs, np.int64), data):
+    if not record_codec().gather_runs(source, np.ascontiguousarray(runs, np.int64), data):
         raise ValueError("a run lies outside the buffer, or the size is not theirs")
     return data
 
@@ -728,7 +625,7 @@ def append_batch(
     capacity = len(source) // ITEM_SIZE_MIN
     offsets = np.empty(capacity, _INT64)
     sizes = np.empty(capacity, _INT32)
-    n, wrote = _twin_for(1 + len(source) // 256).append_batch(
+    n, wrote = record_codec().append_batch(
         out,
         position,
         max_blank,
@@ -763,39 +660,6 @@ def _shared_head(
     return size + rest[:-6]  # without the length of its properties, and the zeros after it
 
 
-@functools.cache
-def warm_append() -> None:
-    """Gets append_batch compiled (or from numba's cache): for who is about to call it under a lock."""
-    _try_append()
-
-
-def _try_append() -> Bytes:
-    """A log with the one record that was appended, and published."""
-    blob = np.frombuffer(encode_messages([Message("T", b"body")]), np.uint8)
-    host, log = bytes(8), np.zeros(1024, np.uint8)
-    appended = append_batch(
-        log,
-        0,
-        1024,
-        blob,
-        base_offset=0,
-        topic=b"T",
-        queue_id=0,
-        queue_offset=0,
-        sys_flag=0,
-        born_timestamp=0,
-        born_host=host,
-        store_timestamp=0,
-        store_host=host,
-        reconsume_times=0,
-        extra_props=b"",
-        version=1,
-        max_record_size=1024,
-    )
-    log[:4] = appended.sizes.astype(">i4").view(np.uint8)
-    return log
-
-
 def _require_index(index: Bytes, hash_slot_num: int, index_num: int) -> None:
     if hash_slot_num < 1 or index_num < 1 or len(index) < index_file_size(hash_slot_num, index_num):
         raise ValueError(f"{len(index)} bytes are no index of {hash_slot_num} slots and {index_num} entries")
@@ -817,7 +681,7 @@ def index_put_many(
     if not len(key_hash) == len(physical_offset) == len(store_timestamp):
         raise ValueError("hashes, offsets and timestamps differ in number")
     return int(
-        _twin_for(len(key_hash)).index_put_many(
+        record_codec().index_put_many(
             index,
             hash_slot_num,
             index_num,
@@ -839,5 +703,5 @@ def index_query(
     data = _input_bytes(index)
     _require_index(data, hash_slot_num, index_num)
     found = np.empty(max(0, max_num), np.int64)
-    hits = _twin_for(1).index_query(data, hash_slot_num, index_num, int(key_hash), begin, end, found)
+    hits = record_codec().index_query(data, hash_slot_num, index_num, int(key_hash), begin, end, found)
     return found[:hits]

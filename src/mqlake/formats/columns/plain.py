@@ -1,7 +1,7 @@
-"""The column codecs without a compiler: the same functions as in `compiled.kernels`, with the same results, readable.
+"""The column codecs without a compiler: the same functions as in `native.columns`, with the same results, readable.
 
-Used for the first records of a process, where loading compiled code does not pay yet, where numba is missing or
-switched off, and by the tests as the measure for the compiled ones. A record costs some ten microseconds here.
+Used where native code is not there or switched off, and by the tests as the measure for the compiled ones. A record
+costs some ten microseconds here.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.formats.index import build_key, index_key_hash
 from mqlake.lake.arrow.arrays import bools_of, string_array
-from mqlake.lake.arrow.properties import Properties, compiled_for
+from mqlake.lake.arrow.properties import Properties, kernels
 from mqlake.lake.offsets import Position, PositionKind
 from mqlake.lake.options import LogOptions
 from mqlake.message import (
@@ -229,9 +229,7 @@ def _has_key(buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64], keys: frozense
     """Of these records, those that have one of the keys: in KEYS, or as UNIQ_KEY."""
     if len(rows) == 0:
         return np.zeros(0, np.bool_)
-    properties = Properties(
-        buf, scan.properties_start[rows], scan.properties_length[rows], compiled_for(len(rows))
-    )
+    properties = Properties(buf, scan.properties_start[rows], scan.properties_length[rows], kernels())
     wanted = string_array(sorted(keys))
     uniq = properties.value_of(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
     found = bools_of(pc.is_in(uniq, value_set=wanted))

@@ -15,20 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mqlake.compiled import Worth, load
+from mqlake import native
 from mqlake.formats.arrow import Bytes, Ints, gather_text, text_array
-from mqlake.formats.columns import PLAIN_RECORDS_MAX, as_input, gather
+from mqlake.formats.columns import as_input, gather
 from mqlake.lake.arrow.arrays import codes_of, number_array, string_array
 
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 
 
-_records = Worth(PLAIN_RECORDS_MAX)
-
-
-def compiled_for(records: int) -> ModuleType | None:
-    """mqlake.compiled.kernels.rows once there are so many records that it pays, and if numba may compile; else None."""
-    return load("mqlake.compiled.kernels.rows") if _records.count(records) else None
+def kernels() -> ModuleType | None:
+    """mqlake.native.rows, None where it is not compiled."""
+    return native.module("rows")
 
 
 _MAP = pa.map_(pa.string(), pa.string())
@@ -51,7 +48,6 @@ class Properties:
     def __init__(
         self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer], kernels: ModuleType | None
     ) -> None:
-        """`kernels`: compiled_for() so many records, which counts them once."""
         self.n = len(starts)
         self._bytes = int(lengths.sum())
         self._kernels = kernels
@@ -127,7 +123,7 @@ class Properties:
     def _room(self, texts: int) -> tuple[npt.NDArray[np.int32], Bytes]:
         """For the ends and the bytes of so many texts, which all lie in the properties."""
         assert self._kernels is not None
-        return np.empty(texts + 1, np.int32), np.empty(self._bytes + self._kernels.OVERLAP, np.uint8)
+        return np.empty(texts + 1, np.int32), np.empty(self._bytes + self._kernels.TEXT_OVERLAP, np.uint8)
 
     def as_map(self) -> pa.Array:
         """An Arrow map<string, string> per record."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow as pa
 from mqlake.formats.arrow import Bytes, Ints, text_array
 from mqlake.formats.columns import Scan, as_input, gather
 from mqlake.lake.arrow.arrays import batch_of, codes_of, number_array, string_array
-from mqlake.lake.arrow.properties import Properties, compiled_for
+from mqlake.lake.arrow.properties import Properties, kernels
 from mqlake.lake.arrow.schema import CORRUPT_COLUMN, arrow_schema
 from mqlake.message import (
     PROPERTY_KEYS,
@@ -48,13 +47,9 @@ class Records:
         return array
 
     @functools.cached_property
-    def kernels(self) -> ModuleType | None:
-        return compiled_for(self.n)
-
-    @functools.cached_property
     def properties(self) -> Properties:
         starts, lengths = self.column("properties_start"), self.column("properties_length")
-        return Properties(self.buf, starts, lengths, self.kernels)
+        return Properties(self.buf, starts, lengths, kernels())
 
     def host_lengths(self, flag: int) -> Ints:
         return np.where(self.column("sys_flag") & flag, 20, 8).astype(np.int64)
@@ -118,11 +113,11 @@ def _binary(offsets: npt.NDArray[np.integer[Any]], data: Bytes) -> pa.Array:
 def _message_id(records: Records) -> pa.Array:
     """Store host and physical offset, in hexadecimal."""
     starts, flag = records.column("store_host_start"), MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
-    kernels = records.kernels
-    if kernels is not None:
+    native = kernels()
+    if native is not None:
         ends = np.empty(records.n + 1, np.int32)
-        text = np.empty(records.n * 2 * (kernels.HOST_V6 + 8), np.uint8)
-        size = kernels.message_ids(
+        text = np.empty(records.n * 2 * (native.HOST_V6 + 8), np.uint8)
+        size = native.message_ids(
             as_input(records.buf, np.uint8),
             as_input(starts, np.int64),
             as_input(records.column("sys_flag"), np.int32),
@@ -170,14 +165,14 @@ def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:
 
 def _number_hosts(records: Records, starts: Ints, flag: int) -> tuple[npt.NDArray[np.int32], Ints]:
     """A number for each record's host, and which record has the first host of each number."""
-    kernels = records.kernels
-    if kernels is None:
+    native = kernels()
+    if native is None:
         offsets, data = gather(records.buf, starts, records.host_lengths(flag))
         hosts = _binary(offsets, data)
         numbers = codes_of(hosts.dictionary_encode())
         return numbers, np.unique(numbers, return_index=True)[1]
     number, first = np.empty(records.n, np.int32), np.empty(records.n, np.int64)
-    hosts = kernels.number_hosts(
+    hosts = native.number_hosts(
         as_input(records.buf, np.uint8),
         as_input(starts, np.int64),
         as_input(records.column("sys_flag"), np.int32),

@@ -5,7 +5,7 @@
 
 The messages are written as plain records into a buffer of their own and scanned there, so that what makes rows
 of records makes rows of them too; place, size, body CRC and prepared transaction offset stay those of the record
-that lies in the log. Facts: reference §1.2 (SYSFLAG, inner batch).
+that lies in the log. Facts: MessageSysFlag and the inner batch of RocketMQ 5.3.3.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, NotThereError, UnknownKeyError
 from mqlake.lake.bodies.avro import AvroDecoder
 from mqlake.lake.bodies.confluent import ConfluentDecoder
 from mqlake.lake.bodies.decoder import (
@@ -182,8 +182,30 @@ class BodyFormat:
 
 
 def format_of(bodies: BodyFormat | Mapping[str, Any] | None) -> BodyFormat | None:
-    """A format as users give it: made already, or what `BodyFormat.given` takes, such as {"json": "infer"}."""
-    return BodyFormat.given(**bodies) if isinstance(bodies, Mapping) else bodies
+    """A format as users give it: made already, or what `BodyFormat.given` takes, such as {"json": "infer"}.
+
+    ConfigError, UnknownKeyError for anything else.
+    """
+    if bodies is None or isinstance(bodies, BodyFormat):
+        return bodies
+    if not isinstance(bodies, Mapping):
+        raise ConfigError(
+            f'bodies = {bodies!r}: a dict is needed, such as {{"json": "infer"}} or {{"text": True}}'
+        )
+    for name, value in bodies.items():
+        if name not in _GIVEN:
+            raise UnknownKeyError(str(name), _GIVEN, what="format of bodies")
+        if value is not None and not isinstance(value, _GIVEN[name]):
+            what = "True or False" if _GIVEN[name] is bool else "a text"
+            raise ConfigError(f"bodies: {name} is {value!r}: {what} is needed")
+    return BodyFormat.given(**bodies)
+
+
+_GIVEN: dict[str, Any] = {
+    **dict.fromkeys(("text", "variant"), bool),
+    **dict.fromkeys(("json", "message"), str),
+    **dict.fromkeys(("json_schema", "avro", "protobuf", "confluent"), (str, os.PathLike)),
+}
 
 
 def decode(messages: pa.Table, bodies: BodyFormat | Mapping[str, Any]) -> pa.Table:
@@ -296,15 +318,20 @@ def _added(known: ColumnType, seen: ColumnType) -> ColumnType:
 
 def _read(path: str | os.PathLike[str], convert: Any) -> str:
     try:
-        with open(path, "rb") as file:
+        with open(os.path.expanduser(path), "rb") as file:
             found: str = convert(file.read())
             return found
     except OSError as error:
-        raise ConfigError(f"{os.fspath(path)}: {error.strerror}") from error
+        raise _unreadable(os.fspath(path), error) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{os.fspath(path)}: not a text in UTF-8, as a schema is") from error
     except ConfigError as error:
         raise ConfigError(f"{os.fspath(path)}: {error}") from error
+
+
+def _unreadable(path: str, error: OSError) -> ConfigError:
+    kind = NotThereError if isinstance(error, FileNotFoundError) else ConfigError
+    return kind(f"{path}: {error.strerror}")
 
 
 def _folder(path: str) -> dict[str, tuple[str, str]]:
@@ -312,7 +339,7 @@ def _folder(path: str) -> dict[str, tuple[str, str]]:
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise _unreadable(path, error) from error
     found: dict[str, tuple[str, str]] = {}
     converters: dict[str, Any] = {
         AVRO: bytes.decode,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mqlake.client import MessageQueue
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.pull_api import PullAPIWrapper
@@ -27,8 +29,10 @@ from mqlake.client.consume.subscription import build_subscription_data
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.results import PullStatus
 from mqlake.client.routes import readable_queues
+from mqlake.client.static_topics import logical_queues
 from mqlake.errors import (
     BadLengthError,
+    FormatError,
     OffsetOutOfRangeError,
     TopicNotFoundError,
     did_you_mean,
@@ -37,6 +41,7 @@ from mqlake.errors import (
 from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import Scan, ScanStop, scan_records
 from mqlake.formats.record import PHYSICAL_OFFSET_POSITION, RECORD_SIZE_MIN
+from mqlake.lake.offsets import LastMessage, Span, outside
 from mqlake.message import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     PROPERTY_INNER_NUM,
@@ -86,10 +91,15 @@ class Cluster:
 
 
 class Live:
-    """Use it in a `with`. Raises RemotingError and its like, NoNameServerError, TopicNotFoundError."""
+    """Use it in a `with`. Raises RemotingError and its like, NoNameServerError, TopicNotFoundError.
+
+    A queue of a static topic has gaps where it moved to another broker, which are no losses: see `gaps`.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.gaps: dict[Queue, list[Span]] = {}
+        """Of the queues of static topics, as soon as they are known: offsets that no message ever had, in order."""
         self._loop = asyncio.new_event_loop()
         self._handles: dict[Queue, Any] = {}
 
@@ -145,11 +155,36 @@ class Live:
     async def _queues(self, topics: Iterable[str]) -> list[Queue]:
         found = []
         for topic in topics:
-            for handle in readable_queues(await self.client.update_topic_route(topic), topic):
+            route = await self.client.update_topic_route(topic)
+            if route.topic_queue_mapping_by_broker:
+                await self._find_gaps(
+                    topic, [data.broker_name for data in route.broker_datas if data.broker_name]
+                )
+            for handle in readable_queues(route, topic):
                 queue = Queue(topic, handle.broker_name, handle.queue_id)
                 self._handles[queue] = handle
                 found.append(queue)
         return sorted(found)
+
+    async def _find_gaps(self, topic: str, names: Iterable[str]) -> None:
+        """Asks the brokers of a static topic where the parts of its queues end, and the next begin."""
+        brokers = BrokerAPI(self.client.remoting)
+        masters = [self.client.find_broker_address_in_subscribe(name) for name in names]
+        configs = await asyncio.gather(*(brokers.get_topic_config_and_mapping(at, topic) for at in masters))
+        stats = await asyncio.gather(*(brokers.get_topic_stats_info(at, topic) for at in masters))
+        ends = {queue: each.max_offset for table in stats for queue, each in table.offset_table.items()}
+        mappings = [config.mapping_detail for config in configs if config.mapping_detail is not None]
+        for number, logical in logical_queues(mappings, complete=False).items():
+            parts = [item for item in logical.items if item.is_decided]
+            gaps = self.gaps[Queue(topic, logical.handle.broker_name, number)] = []
+            for before, after in itertools.pairwise(parts):
+                place = MessageQueue(topic=topic, broker_name=before.bname, queue_id=before.queue_id)
+                if place in ends:
+                    gaps.append((before.logical_or_unknown(ends[place]), after.logic_offset))
+
+    def with_messages(self, queue: Queue, first: int, last: int) -> list[Span]:
+        """Of the offsets [first, last) those that messages have or had."""
+        return outside(self.gaps.get(queue, ()), first, last)
 
     def any_queue(self, topic: str, broker: str) -> MessageQueue:
         """For a pop: whichever of the broker's queues."""
@@ -182,6 +217,23 @@ class Live:
 
         return self._of_each(times, ask)
 
+    def last_messages(self, offsets: Mapping[Queue, int]) -> dict[Queue, LastMessage | None]:
+        """Of each queue the message before an offset; None where the broker does not have it (any more) or what it
+        gives cannot be read."""
+        everything = {topic: build_subscription_data(topic) for topic in {queue.topic for queue in offsets}}
+
+        async def ask(queue: Queue) -> LastMessage | None:
+            handle, place = self._handles.get(queue), offsets[queue] - 1
+            if handle is None or place < 0:
+                return None
+            result = await self._pulls.pull(
+                handle, everything[queue.topic], place, max_num=1, suspend_s=0, lite=True
+            )
+            return last_message(result.records, place - result.offset_delta)
+
+        self.queues({queue.topic for queue in offsets if queue not in self._handles})
+        return self._of_each(offsets, ask)
+
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Tells the brokers how far the group has come."""
 
@@ -193,7 +245,9 @@ class Live:
         self._of_each(offsets, tell)
 
     def _address(self, queue: Queue) -> str:
-        return self.client.find_broker_address_in_subscribe(queue.broker)
+        return self.client.find_broker_address_in_subscribe(
+            self.client.broker_name_of(self._handles[queue]) if queue in self._handles else queue.broker
+        )
 
     def _of_each(self, queues: Iterable[Queue], ask: Any) -> dict[Queue, Any]:
         async def all_of_them() -> dict[Queue, Any]:
@@ -217,26 +271,27 @@ class Live:
         What the broker has deleted it passes over without a word: see `missing`. Raises OffsetOutOfRangeError when
         it does not lead on.
         """
-        pulls = self._pull(queue, start, end)
+        pieces = self._pieces(queue, start, end)
         try:
-            while True:
-                piece = self.run(self._piece(pulls))
-                if piece is None:
-                    return
+            while (piece := self.run(anext(pieces, None))) is not None:
                 yield piece
         finally:
-            self.run(pulls.aclose())
+            self.run(pieces.aclose())
 
-    async def _piece(self, pulls: AsyncIterator[tuple[bytes, int]]) -> tuple[bytes, int] | None:
-        pieces, size, delta = [], 0, 0
-        async for records, delta in pulls:  # noqa: B007 - the last one's, which is the queue's
-            pieces.append(records)
-            size += len(records)
-            if size >= PIECE_BYTES:
-                break
-        return (b"".join(pieces), delta) if pieces else None
+    async def _pieces(self, queue: Queue, start: int, end: int) -> AsyncGenerator[tuple[bytes, int]]:
+        """What the pulls bring, together as long as the same is to be added: a static topic's parts differ in it."""
+        records: list[bytes] = []
+        delta = 0
+        async for found, its_delta in self._pull(queue, start, end):
+            if records and (its_delta != delta or sum(map(len, records)) >= PIECE_BYTES):
+                yield b"".join(records), delta
+                records = []
+            records.append(found)
+            delta = its_delta
+        if records:
+            yield b"".join(records), delta
 
-    async def _pull(self, queue: Queue, start: int, end: int) -> Any:
+    async def _pull(self, queue: Queue, start: int, end: int) -> AsyncGenerator[tuple[bytes, int]]:
         if queue not in self._handles:
             await self._queues([queue.topic])
         handle = self._handles.get(queue)
@@ -261,6 +316,20 @@ class Live:
                     f"the broker has {result.min_offset} to {result.max_offset}"
                 )
             offset, tries = following, 0
+
+
+def last_message(records: bytes, offset: int) -> LastMessage | None:
+    """Of pulled records of one queue the one that has the message at a queue offset, if it is among them."""
+    found = None
+    with contextlib.suppress(FormatError):  # whoever reads it says what is wrong with it
+        for _, scan in scans_of(records):
+            before = np.flatnonzero(
+                scan.queue_offset <= offset
+            )  # a batch has the offset of its first message
+            if len(before):
+                row = before[-1]
+                found = LastMessage(int(scan.physical_offset[row]), int(scan.store_timestamp[row]))
+    return found
 
 
 def scans_of(records: bytes) -> Iterator[tuple[Bytes, Scan]]:

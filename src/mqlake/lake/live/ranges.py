@@ -21,14 +21,14 @@ from mqlake.formats.columns import Bytes, Scan
 from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.arrow.memory import keep_freed_memory
 from mqlake.lake.arrow.rows import RowBuilder
-from mqlake.lake.arrow.unpack import BODY_BYTES_MAX, PACKED
+from mqlake.lake.arrow.unpack import BODY_BYTES_MAX
 from mqlake.lake.live.cluster import Live, Queue, missing, scans_of
 from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.log.splits import Damage
-from mqlake.lake.log.tasks import choose
-from mqlake.lake.offsets import EARLIEST, LATEST, Position, PositionKind
+from mqlake.lake.log.tasks import choose, packed_flags
+from mqlake.lake.offsets import EARLIEST, LATEST, LastMessage, Position, PositionKind
 from mqlake.lake.options import LogOptions
-from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, MessageSysFlag, bytes_to_properties
+from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, bytes_to_properties
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,20 @@ def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int,
     return min(max(offset, low), high)
 
 
+def replaced(
+    live: Live, offsets: Mapping[Queue, int], lasts: Mapping[Queue, LastMessage | None]
+) -> Iterator[str]:
+    """What to say of each queue whose message before an offset is not the one that was there when the offset was
+    noted. A queue without that message, there or in `lasts`, cannot be compared."""
+    known = {queue: offset for queue, offset in offsets.items() if lasts.get(queue) is not None}
+    for queue, found in live.last_messages(known).items() if known else ():
+        if found is not None and found != lasts[queue]:
+            yield (
+                f"{queue}: {lasts[queue]} was read at offset {known[queue] - 1}, the broker has {found} there: the "
+                "topic was deleted and made again, or the broker lost its messages"
+            )
+
+
 def planned(options: ReadOptions) -> list[QueueRange]:
     """The queues and offsets that the options name, as the brokers report them now. Raises what Live, resolve() and
     in_queue() raise."""
@@ -152,7 +166,7 @@ def read_range(
     what the client raises."""
     queue, end = partition.queue, partition.end
     builder = RowBuilder(columns, None, queue.broker)
-    packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
+    packed = packed_flags(options.mode, with_bodies="body" in columns)
     wanted = RowFilter(_of_range(options, queue, partition.start, end), conditions)
     keep_freed_memory()
     expected = partition.start
@@ -162,10 +176,12 @@ def read_range(
             for buf, scan in scans:
                 if delta:
                     scan.queue_offset = scan.queue_offset + delta
+                if queue in live.gaps:  # a part of a static topic's queue may lie in one of another number
+                    scan.queue_id = np.full_like(scan.queue_id, queue.queue_id)
                 gaps, expected = missing(buf, scan, expected)
                 for first, last in gaps:
                     if not dropped.issuperset(range(first, min(last, end))):
-                        _gone(options, queue, first, min(last, end))
+                        _gone(options, live, queue, first, min(last, end))
                 for found in choose(buf, scan, wanted, packed, str(queue)):
                     if not isinstance(found, Damage):
                         yield from builder.batches(*found)
@@ -176,8 +192,8 @@ def read_range(
                         )
                     else:
                         _say_dropped(queue, buf, scan, found)
-    if expected < end:
-        _gone(options, queue, expected, end)
+        if expected < end:
+            _gone(options, live, queue, expected, end)
 
 
 def _scanned(
@@ -223,11 +239,12 @@ def _say_dropped(queue: Queue, buf: Bytes, scan: Scan, damage: Damage) -> None:
     )
 
 
-def _gone(options: ReadOptions, queue: Queue, first: int, last: int) -> None:
-    options.data_loss(
-        f"{queue}: offsets {first} to {last} were deleted before they were read, or the broker found them damaged "
-        "(its log names them)",
-    )
+def _gone(options: ReadOptions, live: Live, queue: Queue, first: int, last: int) -> None:
+    for lost, until in live.with_messages(queue, first, last):
+        options.data_loss(
+            f"{queue}: offsets {lost} to {until} were deleted before they were read, or the broker found them damaged "
+            "(its log names them)",
+        )
 
 
 def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:

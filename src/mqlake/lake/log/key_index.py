@@ -66,12 +66,12 @@ def hits(
         return None
     tables = _trusted(storage, tables)
     try:
-        headers = [(table, table.header()) for table in tables]
+        of_each = [(table, table.header()) for table in tables]
         if storage.is_local and tables:  # elsewhere the order of the entries has to do
             tables[0].check_slots()
     except StoreCorruptError:  # other sizes than RocketMQ's, or damage
         return None
-    used = [(table, header) for table, header in headers if header.index_count > 1]
+    used = [(table, header) for table, header in of_each if header.index_count > 1]
     entries = sum(header.index_count for _, header in used)
     at_once = entries * INDEX_SIZE <= bytes_max and (entries <= ENTRIES_READ_MAX or not storage.is_local)
     if not used or not (at_once or storage.is_local):
@@ -93,6 +93,12 @@ def hits(
     return KeyHits(np.concatenate([*offsets, np.zeros(0, np.int64)]), known) if known else None
 
 
+def headers(storage: Storage, store_time_at: StoreTimeAt) -> list[IndexHeader]:
+    """Of the files with entries of this log, of a store that a process has open. StoreError, OSError."""
+    found = [table.header() for table in index_files(storage)]
+    return [header for header in found if header.index_count > 1 and _is_of_this_log(header, store_time_at)]
+
+
 def _trusted(storage: Storage, tables: list[IndexTable]) -> list[IndexTable]:
     if not storage.exists("abort"):
         return tables
@@ -104,10 +110,10 @@ def _trusted(storage: Storage, tables: list[IndexTable]) -> list[IndexTable]:
     if len(raw) < CHECKPOINT_SIZE:
         return []
     flushed = Checkpoint.decode(raw).index_msg_timestamp
-    headers = [(table, table.header()) for table in tables]
+    of_each = [(table, table.header()) for table in tables]
     ends = [
         number
-        for number, (table, header) in enumerate(headers, 1)
+        for number, (table, header) in enumerate(of_each, 1)
         if header.end_timestamp == flushed and header.index_count >= table.entries_max
     ]
     return tables[: ends[0]] if ends and flushed else []

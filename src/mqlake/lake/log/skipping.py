@@ -8,8 +8,9 @@
 What cannot be proven absent is read. The index says nothing outside its files, nor about messages of inner batches. A
 consume queue proves what lies between its first and its last unit; before and after, there may be messages without a
 unit: of a topic that was deleted and created again, or not dispatched yet, or when the queue came from a backup.
-topics.json says whether all queues are there. Where that does not suffice, either the log is read, or all queues are,
-which shows what of the log no unit accounts for (coverage): whichever is cheaper.
+topics.json says whether all queues are there; without it queue-ends.json does, which a store of mqlake's leaves at a
+clean end. Where that does not suffice, either the log is read, or all queues are, which shows what of the log no unit
+accounts for (coverage): whichever is cheaper.
 
     log   |??????[A]..[A].......[A]..[A]??|     own queues: the ends are read too
           |[B][C][A][B][A]????[C][A][B][A]|     coverage of all queues: only what they leave out
@@ -46,6 +47,7 @@ from mqlake.lake.log.time_spans import ranges_by_time
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import Mode
 from mqlake.message import SCHEDULE_TOPIC, tags_code
+from mqlake.store.files.store_lock import lock_holder
 
 I64_MAX = (1 << 63) - 1
 BLOCK = 256 << 10
@@ -71,6 +73,8 @@ REMOTE_INDEX_MIN = 11
 """The same for the index."""
 SPLITS_A_LOOK = 4
 """Into which a file of a remote store has to be cut at least for its first record's time to be looked at."""
+LOOKUPS_MAX = 100_000
+"""Topics times keys that are looked up in the index."""
 LMQ_PREFIX = "%LMQ%"
 """Queues whose units lead to messages of other topics."""
 
@@ -248,11 +252,13 @@ def _dense(places: Places) -> Ints:
 
 @dataclass
 class _Queue:
-    """The proof of one consume queue: no other message of it between `first` and `last`, physical offsets."""
+    """The proof of one consume queue: no other message of it between `first` and `last`, physical offsets. `following`:
+    the queue offset after its last unit."""
 
     first: int
     last: int
     is_whole: bool
+    following: int = 0
 
 
 class _Gathered:
@@ -312,12 +318,7 @@ class _Planner:
         """The part of `reading` that has to be read."""
         unpack = self._wanted.options.unpack  # raw reads show what has no unit: half and rolled back messages
         whole = reading.cost
-        if (
-            self._keys is not None
-            and self._topics is not None
-            and unpack
-            and self._requests(whole) >= REMOTE_INDEX_MIN
-        ):
+        if self._keys is not None and unpack and self._requests(whole) >= REMOTE_INDEX_MIN:
             found = self._guarded(lambda: self._by_index_alone(whole))
             reading = reading if found is None else reading.and_in(found)
         if self._requests(reading.cost) >= REMOTE_SPLITS_MIN:
@@ -352,7 +353,8 @@ class _Planner:
 
     def _by_index_alone(self, cost: int) -> Reading | None:
         """Of topics that are known to have no inner batches, whose messages the index does not know."""
-        assert self._topics is not None
+        if self._topics is None:
+            return self._by_index_of_known(cost)
         found = self._index_reading(self._topics, cost)
         if found is None:
             return None
@@ -362,6 +364,14 @@ class _Planner:
             ):
                 return None
         return found
+
+    def _by_index_of_known(self, cost: int) -> Reading | None:
+        """Of all topics that are there; None unless that is asked for, since what was deleted may have the key, too."""
+        assert self._keys is not None
+        if not self._wanted.options.known_topics or self._storage.directories(DIRECTORIES[BATCH]):
+            return None
+        topics = {*self._storage.directories(DIRECTORIES[SIMPLE]), *_queue_numbers(self._storage)}
+        return self._index_reading(topics, cost) if len(topics) * len(self._keys) <= LOOKUPS_MAX else None
 
     def _index_reading(self, topics: Collection[str], cost: int) -> Reading | None:
         assert self._keys is not None
@@ -395,6 +405,10 @@ class _Planner:
         alone = gathered.reading([])
         if alone.cost > cost * MOSTLY:
             return None
+        if self._wanted.options.known_topics and self._wanted.options.mode is Mode.FAIL_FAST:
+            dispatched = self._dispatched_to()
+            if dispatched is not None and self._are_all_whole(queues):
+                return gathered.reading([(dispatched, self._high)])
         best = alone.cost + self._cost_of_all(cost, alone)
         ends = None
         if self._wanted.options.mode is Mode.FAIL_FAST and self._has_all_queues(queues):
@@ -443,6 +457,7 @@ class _Planner:
             before = int(run.number[-1]) + following, int(run.offset[-1] + run.size[-1])
             queue.first = min(queue.first, max(self._low, int(run.offset[0])))
             queue.last = max(queue.last, min(self._high, before[1]))
+            queue.following = before[0]
             self._choose(file, run, gathered)
         return queues
 
@@ -478,6 +493,24 @@ class _Planner:
         high = options.end.queues.get(name, -1) if self._ends else -1
         return low, min(int(self._offsets.high), high - 1 if high >= 0 else I64_MAX)
 
+    def _are_all_whole(self, queues: dict[tuple[str, int], _Queue]) -> bool:
+        """True if there are queues of each topic, and all of them prove what they can."""
+        return frozenset(topic for topic, _ in queues) == self._topics and all(
+            each.is_whole for each in queues.values()
+        )
+
+    def _dispatched_to(self) -> int | None:
+        """Up to where every record that belongs in a queue has its unit, unless that was deleted since: to the end when
+        the store was closed, else as far as the index, which is dispatched to after the queues. None after a crash."""
+        if not self._storage.exists("abort"):
+            return self._high
+        if not self._storage.is_local or lock_holder(self._storage.path("lock")) is None:
+            return None
+        ends = [
+            header.end_phy_offset for header in key_index.headers(self._storage, self._heads.store_time_at)
+        ]
+        return min(self._high, max(ends, default=self._low))
+
     def _has_all_queues(self, queues: dict[tuple[str, int], _Queue]) -> bool:
         if not all(queue.is_whole and queue.first < queue.last for queue in queues.values()):
             return False
@@ -485,10 +518,21 @@ class _Planner:
         if self._queue_ids is not None:
             return all((topic, queue) in queues for topic in self._topics for queue in self._queue_ids)
         numbers = _queue_numbers(self._storage)
+        if not numbers:
+            return self._are_as_recorded(queues)
         return all(
             numbers.get(topic, 0) > 0 and all((topic, queue) in queues for queue in range(numbers[topic]))
             for topic in self._topics
         )
+
+    def _are_as_recorded(self, queues: dict[tuple[str, int], _Queue]) -> bool:
+        """True if each topic has the queues that it had when the store ended, and each of them ends there."""
+        assert self._topics is not None
+        recorded = _recorded_ends(self._storage)
+        ends: dict[str, dict[int, int]] = {topic: {} for topic in self._topics}
+        for (topic, number), queue in queues.items():
+            ends[topic][number] = queue.following
+        return all(each and each == recorded.get(topic) for topic, each in ends.items())
 
     # ------------------------------------------------------------------ all consume queues
 
@@ -562,4 +606,21 @@ def _queue_numbers(storage: Storage) -> dict[str, int]:
             for topic, config in table.items()
         }
     except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _recorded_ends(storage: Storage) -> dict[str, dict[int, int]]:
+    """Where each queue of each topic ended when the store last ended cleanly; empty if it has been opened since, or
+    if that cannot be read."""
+    name = "queue-ends.json"
+    try:
+        size = dict(storage.files("")).get(name, 0)
+        if not size or storage.exists("abort"):
+            return {}
+        table = json.loads(storage.read(storage.path(name), 0, size).tobytes())["queues"]
+        return {
+            topic: {int(number): int(end) for number, end in queues.items()}
+            for topic, queues in table.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

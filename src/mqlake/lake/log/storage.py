@@ -8,9 +8,10 @@ Whatever fsspec knows by its scheme will do, pyarrow's file systems among them (
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +49,9 @@ class Storage:
         if not bucket:
             return
         fs, inside = self.file_system(f"{scheme}://{bucket}")
-        if not fs.exists(inside):
+        with self._reached():
+            is_there = fs.exists(inside)
+        if not is_there:
             raise NotAStoreError(
                 f"{self.root}: there is no {bucket!r} at {scheme}://: is the name right, and may it be listed?"
             )
@@ -84,7 +87,8 @@ class Storage:
         fs, path = self.file_system(where)
         fs.invalidate_cache()
         try:
-            entries = fs.ls(path, detail=True)
+            with self._reached():
+                entries = fs.ls(path, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [
@@ -96,7 +100,8 @@ class Storage:
         if self.is_local:
             return os.path.exists(self.path(name))
         fs, path = self.file_system(self.path(name))
-        return bool(fs.exists(path))
+        with self._reached():
+            return bool(fs.exists(path))
 
     def map(self, path: str, size: int) -> Bytes:
         """The file's first `size` bytes: mapped when it is local, else read."""
@@ -112,7 +117,18 @@ class Storage:
                 file.seek(start)
                 return np.frombuffer(file.read(end - start), np.uint8)
         fs, path = self.file_system(path)
-        return np.frombuffer(fs.cat_file(path, start=start, end=end), np.uint8)
+        with self._reached():
+            return np.frombuffer(fs.cat_file(path, start=start, end=end), np.uint8)
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        """ConnectionError where a file system fails with an error of its own library."""
+        try:
+            yield
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            raise ConnectionError(f"{self.root} cannot be reached: {error}") from error
 
     def file_system(self, path: str) -> tuple[Any, str]:
         """fsspec's, and the path as it is called there. ConfigError for a place that nothing opens."""

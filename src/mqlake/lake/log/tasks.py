@@ -91,13 +91,10 @@ def read_task(
 def chosen(
     split: Split | Pick, wanted: RowFilter, *, with_bodies: bool, chunk_records: int = CHUNK_RECORDS
 ) -> Iterator[Chosen | Damage]:
-    """The split's records that are wanted, unpacked when that is; damage in mode permissive only.
-
-    Without bodies, compressed ones stay as they are.
-    """
+    """The split's records that are wanted, unpacked when that is; damage in mode permissive only."""
     options = wanted.options
     keep_freed_memory()
-    packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
+    packed = packed_flags(options.mode, with_bodies=with_bodies)
     try:
         for walked in _walked(split, options, chunk_records):
             parts = (
@@ -123,6 +120,12 @@ def chosen(
         if options.mode is Mode.PERMISSIVE:
             offset = split.base_offset + split.start
             yield Damage(_path(split), split.start, split.end, offset, "gone while it was read")
+
+
+def packed_flags(mode: Mode, *, with_bodies: bool) -> int:
+    """The flags of records that are unpacked. Compressed bodies that nobody asks for are not, unless damage is left out
+    or has rows: a body that cannot be unpacked is damage, and the number of rows must not depend on the columns."""
+    return PACKED if with_bodies or mode is not Mode.FAIL_FAST else MessageSysFlag.NEED_UNWRAP_FLAG
 
 
 def _path(split: Split | Pick) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Set
 
-from mqlake.errors import ConfigError, did_you_mean, nearest
+from mqlake.errors import NotThereError, did_you_mean, nearest
 from mqlake.lake.log.queue_files import DIRECTORIES
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.options import LogOptions
@@ -18,7 +18,7 @@ from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_
 
 
 def check_topics(options: LogOptions) -> None:
-    """ConfigError for a topic of the option `topics` that none of the stores has, with the nearest that one has.
+    """NotThereError for a topic of the option `topics` that none of the stores has, with the nearest that one has.
 
     Topics that come into being by themselves (of retries, and of brokers) may be named before they are there. Where a
     store has no consume queues, nothing is known.
@@ -41,9 +41,9 @@ def check_topics(options: LogOptions) -> None:
 
 
 def require_topics(wanted: Set[str], known: Set[str]) -> None:
-    """ConfigError for the first that is not known, with the nearest that is."""
+    """NotThereError for the first that is not known, with the nearest that is."""
     for topic in sorted(wanted - known):
-        raise ConfigError(
+        raise NotThereError(
             f"option 'topics': there is no topic {topic!r}{did_you_mean(nearest(topic, known))}"
         )
 

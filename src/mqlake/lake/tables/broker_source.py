@@ -17,9 +17,10 @@ from mqlake.errors import TableError
 from mqlake.lake.arrow.filters import Condition
 from mqlake.lake.live.cluster import Live, Queue
 from mqlake.lake.live.options import ReadOptions
-from mqlake.lake.live.ranges import QueueRange, read_range
+from mqlake.lake.live.ranges import QueueRange, read_range, replaced
 from mqlake.lake.live.rows import narrowed
 from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.offsets import Span, outside
 from mqlake.lake.tables.source import Lag, States, StepPlan, waiting_seconds
 from mqlake.lake.tables.state import TableState
 
@@ -54,6 +55,10 @@ class BrokerTail:
     ranges: Sequence[QueueRange]
     options: ReadOptions
 
+    @property
+    def begins(self) -> dict[str, int]:
+        return {}
+
     def pieces(self, conditions: tuple[Condition, ...]) -> list[BrokerPiece]:
         found = [narrowed(each, conditions) for each in self.ranges]
         return [BrokerPiece(each, self.options, conditions) for each in found if each is not None]
@@ -75,9 +80,15 @@ class BrokerSource:
             live.queues(topics)
 
     def plan(self, states: States, bytes_max: int) -> StepPlan:
-        ranges = [each for topic, state in states.items() for each in self._ranges(topic, state)]
+        ranges: list[QueueRange] = []
+        gaps: dict[str, dict[str, list[Span]]] = {}
+        for topic, state in states.items():
+            found, gaps[topic] = self._ranges(topic, state)
+            ranges += found
         messages, most = sum(each.end - each.start for each in ranges), max(1, bytes_max // MESSAGE_BYTES)
         if messages > most:
+            first_of_each = {each.queue: each for each in reversed(ranges)}
+            ranges = list(first_of_each.values())
             ranges = [replace(each, end=each.start + _share(each, most, messages)) for each in ranges]
         pieces = [
             BrokerPiece(replace(each, start=first, end=min(first + PIECE_MESSAGES, each.end)), self._options)
@@ -85,42 +96,63 @@ class BrokerSource:
             for first in range(each.start, each.end, PIECE_MESSAGES)
         ]
         marks: Mapping[str, Mapping[str, Mark]] = {topic: {} for topic in states}
-        return StepPlan(pieces, marks, is_last=messages <= most)
+        return StepPlan(pieces, marks, is_last=messages <= most, gaps=gaps)
 
-    def _ranges(self, topic: str, state: TableState | None) -> list[QueueRange]:
-        """Of each queue what the table lacks."""
-        known = (state or TableState()).queues
+    def _ranges(self, topic: str, state: TableState | None) -> tuple[list[QueueRange], dict[str, list[Span]]]:
+        """Of each queue what the table lacks, in order: of a static topic's the parts between its gaps; and these, as
+        gaps() gives them. TableError when another message is where the table's last one was."""
+        state = state or TableState()
+        known = state.queues
         found = []
-        for queue, (low, high) in self._bounds(topic).items():
+        with Live(self._options.cluster) as live:
+            bounds = live.bounds(live.queues([topic]))
+            gaps = live.gaps
+            offsets = {queue: known[queue.name] for queue in bounds if queue.name in known}
+            lasts = {queue: state.lasts.get(queue.name) for queue in bounds}
+            for what in replaced(live, offsets, lasts):
+                raise TableError(f"table of {topic}: {what}; make a new table (--table)")
+        for queue, (low, high) in bounds.items():
             start = known.get(queue.name, low)
             if start > high:
                 raise TableError(
                     f"table of {topic}: {queue} has messages up to {high}, the table up to {start}: these are other "
                     "brokers, or the topic was deleted and made again; make a new table (--table)"
                 )
-            if start < low:
-                self._options.data_loss(f"table of {topic}: {queue}: offsets {start} to {low} were deleted")
-                start = low
-            found.append(QueueRange(queue, start, high))
-        return [each for each in found if each.start < each.end]
+            for lost, until in outside(gaps.get(queue, ()), start, low):
+                self._options.data_loss(f"table of {topic}: {queue}: offsets {lost} to {until} were deleted")
+            parts = outside(gaps.get(queue, ()), max(start, low), high)
+            found += [QueueRange(queue, first, end) for first, end in parts]
+        return found, _by_name(gaps)
 
     def tail(self, topic: str, state: TableState | None) -> BrokerTail:
-        return BrokerTail(self._ranges(topic, state), self._options)
+        ranges, _ = self._ranges(topic, state)
+        return BrokerTail(ranges, self._options)
 
     def lag(self, topic: str, state: TableState | None) -> Lag:
         state = state or TableState()
-        messages = sum(
-            max(0, high - max(state.queues.get(queue.name, low), low))
-            for queue, (low, high) in self._bounds(topic).items()
-        )
+        bounds, gaps = self._bounds(topic)
+        messages = 0
+        for queue, (low, high) in bounds.items():
+            start = max(state.queues.get(queue.name, low), low)
+            messages += sum(end - first for first, end in outside(gaps.get(queue, ()), start, high))
         return Lag(messages, messages * MESSAGE_BYTES, waiting_seconds(messages, state))
 
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
-        return {queue.name: each for queue, each in self._bounds(topic).items()}
+        bounds, _ = self._bounds(topic)
+        return {queue.name: each for queue, each in bounds.items()}
 
-    def _bounds(self, topic: str) -> dict[Queue, tuple[int, int]]:
+    def gaps(self, topic: str) -> dict[str, list[Span]]:
         with Live(self._options.cluster) as live:
-            return live.bounds(live.queues([topic]))
+            live.queues([topic])
+            return _by_name(live.gaps)
+
+    def _bounds(self, topic: str) -> tuple[dict[Queue, Span], dict[Queue, list[Span]]]:
+        with Live(self._options.cluster) as live:
+            return live.bounds(live.queues([topic])), live.gaps
+
+
+def _by_name(gaps: Mapping[Queue, list[Span]]) -> dict[str, list[Span]]:
+    return {queue.name: each for queue, each in gaps.items()}
 
 
 def _share(each: QueueRange, most: int, messages: int) -> int:

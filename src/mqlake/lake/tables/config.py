@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mqlake.base.durable import write_durably
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.errors import ConfigError, NotThereError, UnknownKeyError
 
 FILE = "lake.toml"
 ICEBERG, DELTA = "iceberg", "delta"
@@ -148,10 +148,10 @@ def table_name(topic: str) -> str:
 
 
 def place(path: str) -> str:
-    """A local path as an absolute one; a URL as it is."""
+    """A local path as an absolute one, ~ replaced; a URL as it is."""
     if "://" in path and not path.startswith("file://"):
         return path.rstrip("/")
-    return os.path.abspath(path.removeprefix("file://")) if path else ""
+    return os.path.abspath(os.path.expanduser(path.removeprefix("file://"))) if path else ""
 
 
 def s3_endpoint() -> str:
@@ -170,6 +170,17 @@ def store_names(given: tuple[str, ...]) -> dict[str, str]:
             raise ConfigError(f"two stores have the name {name!r}: {found[name]} and {path}")
         found[name] = path
     return found
+
+
+def no_lake_file(path: str) -> str:
+    """What to say when there is no lake.toml: a warehouse alone does not know where its topics come from."""
+    folder, name = os.path.split(path)
+    if name != FILE or not os.path.isdir(folder):
+        return f"there is no {path}"
+    return (
+        f"there is no {FILE} in {folder}, which says where the topics of a lake come from: make it with `mqlake "
+        f"lake add NAME=STORE --warehouse {folder} --topic TOPIC`, which takes tables that are there already"
+    )
 
 
 @dataclass(frozen=True)
@@ -193,11 +204,14 @@ class LakeFile:
 
     @classmethod
     def load(cls, path: str) -> LakeFile:
-        """ConfigError, UnknownKeyError for what cannot be used; it names the file."""
+        """ConfigError, UnknownKeyError for what cannot be used, NotThereError; it names the file."""
+        path = os.path.expanduser(path)
         path = os.path.join(path, FILE) if os.path.isdir(path) else path
         try:
             with open(path, "rb") as file:
                 given = tomllib.load(file)
+        except FileNotFoundError as error:
+            raise NotThereError(no_lake_file(path)) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from error
         try:

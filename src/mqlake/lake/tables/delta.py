@@ -42,6 +42,7 @@ from mqlake.errors import TableConflictError, TableError, TableUnavailableError
 from mqlake.lake.bodies.evolution import conform
 from mqlake.lake.bodies.types import VARIANT
 from mqlake.lake.tables.config import s3_endpoint
+from mqlake.lake.tables.delta_log import DeltaLog
 from mqlake.lake.tables.files import STORE_TIME, WriteSpec, WrittenFile, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
 from mqlake.lake.tables.state import COMMIT_ID, POSITION, State, TableState
@@ -50,8 +51,6 @@ from mqlake.lake.tables.table import DAY, Head, TableFiles, Version
 DATE = "date"
 CREATED_WITH = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 30 days"}
 APP = "mqlake"
-LOOKED_AT = (1, 16, 256)
-"""Entries of the history that are read for the newest commit of a run; then all."""
 TEXT_MAX = 32
 """Longer texts get no statistics."""
 
@@ -67,6 +66,7 @@ class DeltaTable:
         self._names = set(names)
         self.name = name
         self.location = native.table_uri.rstrip("/")
+        self._log = DeltaLog(self.location)
 
     @classmethod
     def load(cls, location: str, name: str, names: Collection[str] = ()) -> DeltaTable | None:
@@ -139,6 +139,8 @@ class DeltaTable:
     def evolve(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
         """New columns and fields are a commit of their own. Wider numbers are not in the format that other engines read
         from Python's tables, so all rows are written again, in one commit, with the table's position."""
+        with _translated(self.name):
+            self._native.update_incremental()
         there = self.schema
         changed = [
             each
@@ -215,36 +217,39 @@ class DeltaTable:
         if version is None:
             return None
         with _translated(self.name):
-            entries: list[dict[str, Any]] = []
-            for limit in (*LOOKED_AT, None):
-                entries = self._native.history(limit)  # that of an earlier version has wrong numbers
-                for entry in (each for each in entries if each["version"] <= version):
-                    if entry.get("operation") == "RESTORE":
-                        return self.last(kind, self._restored(entry))
-                    if kind.KEY in entry:
-                        return kind.from_properties(entry, self.name)
-                if limit is None or len(entries) < limit:
+            for number in range(version, -1, -1):
+                entry = self._log.commit(number)
+                if entry is None:  # the commits' own notes are cleaned up after a month
                     break
-            native = self._native if version == self._native.version() else self._at(version)
-            # the commits' own notes are cleaned up after a month
-            return kind.from_transactions(
-                lambda app: native.transaction_version(f"{APP}/{app}"), sorted(self._names)
-            )
+                if entry.get("operation") == "RESTORE":
+                    return self.last(kind, self._restored(number, entry))
+                if kind.KEY in entry:
+                    return kind.from_properties(entry, self.name)
+                if number == version and self._noted(kind, version) is None:
+                    return None
+            return self._noted(kind, version)
 
-    def _restored(self, entry: Mapping[str, Any]) -> int:
-        """The version that a RESTORE brought back."""
+    def _noted(self, kind: type[S], version: int) -> S | None:
+        """Read from the txn actions, which every commit with a state has and nothing takes away."""
+        native = self._native if version == self._native.version() else self._at(version)
+        return kind.from_transactions(
+            lambda app: native.transaction_version(f"{APP}/{app}"), sorted(self._names)
+        )
+
+    def _restored(self, number: int, entry: Mapping[str, Any]) -> int:
+        """The version that a RESTORE, the commit `number`, brought back."""
         given = entry.get("operationParameters", {})
         if given.get("version") is not None:
             return int(given["version"])
-        files = set(self._at(int(entry["version"])).file_uris())  # by a time, which others may read otherwise
-        for version in range(int(entry["version"]) - 1, -1, -1):
+        files = set(self._at(number).file_uris())  # by a time, which others may read otherwise
+        for version in range(number - 1, -1, -1):
             try:
                 if set(self._at(version).file_uris()) == files:
                     return version
             except Exception:  # its log was cleaned up
                 break
         raise TableError(
-            f"table {self.name}: version {entry['version']} restored an earlier one, and its log does not say "
+            f"table {self.name}: version {number} restored an earlier one, and its log does not say "
             "which: restore it again by its number, or make the table again"
         )
 
@@ -253,18 +258,12 @@ class DeltaTable:
 
     def versions(self) -> list[Version]:
         with _translated(self.name):
-            self._native.update_incremental()  # the history of an earlier version has wrong numbers
-            entries = self._native.history()
-        return [
-            Version(
-                entry["version"],
-                int(entry.get("timestamp", 0)),
-                str(entry.get("operation", "")).lower(),
-                TableState.from_properties(entry, self.name) if POSITION in entry else None,
-                TableState.from_properties(entry, self.name).rows if POSITION in entry else None,
-            )
-            for entry in entries
-        ]
+            found = []
+            for number, entry in self._log.commits():
+                state = TableState.from_properties(entry, self.name) if POSITION in entry else None
+                at, operation = int(entry.get("timestamp", 0)), str(entry.get("operation", "")).lower()
+                found.append(Version(number, at, operation, state, None if state is None else state.rows))
+            return found
 
     def version_at(self, moment: datetime) -> int | None:
         limit = moment.timestamp() * 1000
@@ -281,8 +280,9 @@ class DeltaTable:
     def commit(
         self, files: Sequence[WrittenFile], state: State, head: Head, replaced: Sequence[str] = ()
     ) -> None:
-        if self._native.version() != head.version:
-            raise TableConflictError(f"table {self.name}: is at version {self._native.version()} by now")
+        version = self._native.version() + 1
+        if version - 1 != head.version:
+            raise TableConflictError(f"table {self.name}: is at version {version - 1} by now")
         actions = [self._add_action(file) for file in files] + self._remove_actions(set(replaced))
         transactions = [
             Transaction(f"{APP}/{app}", version) for app, version in state.to_transactions().items()
@@ -300,19 +300,20 @@ class DeltaTable:
                 post_commithook_properties=PostCommitHookProperties(True, False),
             )
         except Exception as error:  # storage may fail in any way after it has committed
-            self._settle(state, error)
+            self._settle(state, version, error)
 
-    def _settle(self, state: State, error: Exception) -> None:
-        """Returns if the commit is in the table. TableConflictError if it certainly is not, TableError if unknown."""
+    def _settle(self, state: State, version: int, error: Exception) -> None:
+        """Returns if the commit is in the table, as that version. TableConflictError if it certainly is not, TableError
+        if unknown."""
         try:
             self._native.update_incremental()
-            entries = self._native.history(LOOKED_AT[1])
+            entry = self._log.commit(version)
         except Exception as again:
             raise TableUnavailableError(
                 f"table {self.name}: the outcome of a commit is unknown, and the table cannot be read: {again}; "
                 "run again: the table knows how far it is"
             ) from error
-        if any(entry.get(COMMIT_ID) == state.commit_id for entry in entries):
+        if entry is not None and entry.get(COMMIT_ID) == state.commit_id:
             return
         if isinstance(error, CommitFailedError):
             raise TableConflictError(f"table {self.name}: {error}") from error
@@ -408,12 +409,12 @@ class DeltaTable:
         self.head()
         hours = max(1, round((datetime.now(UTC) - older_than) / timedelta(hours=1)))
         with _translated(self.name):
-            before = len(self._native.history())
+            before = len(self._log.versions())
             self._native.create_checkpoint()
             self._native.cleanup_metadata()
             gone = self._native.vacuum(hours, dry_run=False, enforce_retention_duration=False)
             self._native.update_incremental()
-            return max(0, before - len(self._native.history())), len(gone)
+            return max(0, before - len(self._log.versions())), len(gone)
 
     def orphans(self, older_than: datetime, report: Progress = no_progress) -> list[tuple[str, int]]:
         self.head()
@@ -511,13 +512,23 @@ def _translated(name: str) -> Iterator[None]:
     except Exception as error:  # deltalake's own
         if isinstance(error, OSError) and error.errno is not None:
             raise
+        if _AWAY.search(str(error)):
+            raise TableUnavailableError(
+                f"table {name}: its storage does not answer: {_reason(error)}; try again"
+            ) from error
         raise TableError(f"table {name}: {_reason(error)}") from error
+
+
+_AWAY = re.compile(
+    r"Connection (refused|reset|closed)|error sending request|dns error|timed out|os error 1[01]\d"
+)
 
 
 def _reason(error: Exception) -> str:
     """The object store's own message, out of an error that repeats every layer it passed through; else all of it."""
-    said = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", str(error))
+    text = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split()).replace(" : ", ": ")
+    said = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text)
     if said is not None:
         return f"the object store answers {said[1]}: {said[2]}"
-    first, *layers = [each.strip() for each in str(error).split("↳")]
+    first, *layers = [each.strip() for each in text.split("↳")]
     return f"{first}: {layers[-1]}" if layers else first

@@ -13,7 +13,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from mqlake.base.progress import Progress, no_progress
 from mqlake.lake.bodies.types import VARIANT
 from mqlake.lake.bodies.variant import whole
+from mqlake.lake.offsets import LastMessage
 from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.state import queue_name
 
@@ -91,13 +92,17 @@ class WrittenFile:
 
 @dataclass
 class QueueRange:
-    """The rows of one queue: the first and the last queue offset, and how many."""
+    """The rows of one queue: the first and the last queue offset, and how many. `message`: the last one, where the rows
+    say where it lies."""
 
     first: int
     last: int
     count: int
+    message: LastMessage | None = None
 
     def add(self, other: QueueRange) -> None:
+        if other.last >= self.last:
+            self.message = other.message
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
         self.count += other.count
 
@@ -132,7 +137,7 @@ def add_ranges(ranges: dict[str, QueueRange], more: dict[str, QueueRange]) -> No
         if name in ranges:
             ranges[name].add(each)
         else:
-            ranges[name] = QueueRange(each.first, each.last, each.count)
+            ranges[name] = replace(each)
 
 
 def count_rows(written: Written, batch: pa.RecordBatch) -> None:
@@ -351,9 +356,25 @@ def _by_day(batch: pa.RecordBatch, column: str) -> Iterator[tuple[date | None, p
 
 
 def queue_ranges(batch: pa.RecordBatch) -> dict[str, QueueRange]:
-    """Of each queue the first and last queue offset, and the number of rows."""
-    found = queue_ranges_by(batch, ["brokerName", "queueId"])
-    return {queue_name(key["brokerName"], key["queueId"]): each for key, each in found}
+    """Of each queue the first and last queue offset, the number of rows, and the last message: those of a queue are in
+    its order."""
+    by = ["brokerName", "queueId"]
+    columns = pa.Table.from_batches([batch.select([*by, "physicalOffset", "storeTimestamp"])])
+    grouped = columns.group_by(by, use_threads=False)  # with threads there is no last one
+    lasts = grouped.aggregate([("physicalOffset", "last"), ("storeTimestamp", "last")])
+    messages = zip(
+        lasts["brokerName"].to_pylist(),
+        lasts["queueId"].to_pylist(),
+        lasts["physicalOffset_last"].to_pylist(),
+        lasts["storeTimestamp_last"].cast(pa.int64()).to_pylist(),
+        strict=True,
+    )
+    found = {
+        queue_name(broker, queue_id): LastMessage(at, stored // 1000)
+        for broker, queue_id, at, stored in messages
+    }
+    ranges = {queue_name(key["brokerName"], key["queueId"]): each for key, each in queue_ranges_by(batch, by)}
+    return {name: replace(each, message=found[name]) for name, each in ranges.items()}
 
 
 def queue_ranges_by(batch: pa.RecordBatch, columns: list[str]) -> Iterator[tuple[dict[str, Any], QueueRange]]:

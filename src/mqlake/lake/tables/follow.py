@@ -12,14 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import (
     NoNameServerError,
     RemotingConnectError,
     RemotingTimeoutError,
     TableUnavailableError,
 )
-from mqlake.lake.tables.step import Engine, StepReport
+from mqlake.lake.tables.append_run import Engine, StepReport
 from mqlake.lake.tables.topic import TopicTable, groups_of, one_step
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def follow(
     TRANSIENT: that is logged and tried again."""
     groups = groups_of(tables)
     due = [0.0] * len(groups)
-    troubles = [LastingTrouble(logger, logging.WARNING) for _ in groups]
+    troubles = [ThrottledLog(logger, logging.WARNING) for _ in groups]
     while not stop.is_set():
         for number, (group, trouble) in enumerate(zip(groups, troubles, strict=True)):
             try:

@@ -5,7 +5,7 @@
     table property of the same name  only when no ancestor has one any more (expired)
 
 A commit requires that main is still the snapshot its state came from. pyiceberg's own retry would look up the new main
-and append again, so rows of two runs would both land: the commit is made without it, by `_do_commit`, and what became
+and append again, so rows of two runs would both land: the commit is made without it (`iceberg_inside`), and what became
 of one without an answer is settled by the snapshot's id.
 """
 
@@ -28,27 +28,20 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.io.pyarrow import (
-    _pyarrow_to_schema_without_ids,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table as NativeTable
 from pyiceberg.table import Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.transforms import DayTransform
 from sqlalchemy.exc import OperationalError
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ConfigError, MissingPartError, TableConflictError, TableError, TableUnavailableError
+from mqlake.lake.tables import iceberg_inside as inside
 from mqlake.lake.tables.files import WriteSpec, WrittenFile, delete_paths, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
 from mqlake.lake.tables.rewrite import Small, bins, rewritten
@@ -112,15 +105,6 @@ def root_cause(error: BaseException) -> BaseException:
 S = TypeVar("S", bound=State)
 
 
-class _Transaction(Transaction):  # type: ignore[misc]
-    """pyiceberg's own copies the table's metadata, all snapshots included, each of the 16 times that a commit asks for
-    it: most of what a commit took. Nobody changes what it gets, so without updates it is the table's own."""
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        return super().table_metadata if self._updates else self._table.metadata
-
-
 class IcebergTable:
     """One table. Raises TableError for what pyiceberg says."""
 
@@ -153,7 +137,7 @@ class IcebergTable:
             ):  # another process made it meanwhile, which SQL catalogs report in their own words
                 if not catalog.namespace_exists(namespace):
                     raise
-        numbered = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+        numbered = assign_fresh_schema_ids(inside.schema_without_ids(schema))
         parts = (
             [PartitionField(numbered.find_field(day).field_id, PARTITION_ID, DayTransform(), "day")]
             if day
@@ -182,7 +166,7 @@ class IcebergTable:
             self._native.refresh()
             transaction = self._native.transaction()
             with transaction.update_schema() as update:
-                update.union_by_name(_pyarrow_to_schema_without_ids(schema))
+                update.union_by_name(inside.schema_without_ids(schema))
             transaction.set_properties(dict(properties))
             transaction.commit_transaction()
             self._native.refresh()
@@ -202,12 +186,20 @@ class IcebergTable:
         return self.last(TableState, version)
 
     def last(self, kind: type[S], version: int | None) -> S | None:
-        """Of the newest snapshot with one from there back; without any, the table's property."""
+        """Of the newest snapshot with one from there back; without any, the table's property, which is the newest
+        commit's. TableError where that is a later one than `version`: nothing says how far that is."""
         snapshot = None if version is None else self._native.metadata.snapshot_by_id(version)
         for each in ancestors_of(snapshot, self._native.metadata):
             if each.summary is not None and kind.KEY in each.summary.additional_properties:
                 return kind.from_properties(each.summary.additional_properties, self.name)
         if snapshot is not None and kind.KEY in self._native.properties:
+            newest = self._native.properties[kind.KEY]
+            for each in self._native.metadata.snapshots:
+                if each.summary is not None and each.summary.additional_properties.get(kind.KEY) == newest:
+                    raise TableError(
+                        f"table {self.name}: version {version} was made by another engine, and the versions that said "
+                        f"how far it is are expired: go to another one (mqlake lake rewind), such as {each.snapshot_id}"
+                    )
             return kind.from_properties(self._native.properties, self.name)
         return None
 
@@ -257,32 +249,25 @@ class IcebergTable:
     ) -> None:
         kept = state.to_properties()
         with _translated(self.name):
-            transaction = _Transaction(self._native)
+            transaction = inside.CommitTransaction(self._native)
             if replaced:
                 producer = transaction.update_snapshot(snapshot_properties=kept).overwrite()
             else:
-                producer = transaction._append_snapshot_producer(kept)
+                producer = inside.append_producer(transaction, kept)
             gone = set(replaced)
             with producer:
                 for file in self._entries(head.version) if gone else ():
                     if file.file_path in gone:
                         producer.delete_data_file(file)
                 for each in files:
-                    producer.append_data_file(self._data_file(each))
+                    producer.append_data_file(inside.data_file(each, self._native.metadata))
             transaction.set_properties(kept)
         self._land(transaction, producer, head.version)
 
     def _land(self, transaction: Transaction, producer: Any, base: int | None) -> None:
         """Commits if main is still the snapshot `base`. Nothing is retried, nothing deleted unless it did not land."""
-        requirements = [
-            each for each in transaction._requirements if not isinstance(each, AssertRefSnapshotId)
-        ]
-        requirements += [
-            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=base),
-            AssertTableUUID(uuid=self._native.metadata.table_uuid),
-        ]
         try:
-            self._native._do_commit(updates=transaction._updates, requirements=tuple(requirements))
+            inside.land(self._native, transaction, base)
         except Exception as error:  # a catalog may fail in any way after it has committed
             self._settle(producer, error)
 
@@ -298,33 +283,13 @@ class IcebergTable:
         if self._native.metadata.snapshot_by_id(producer.snapshot_id) is not None:
             return
         if isinstance(error, CommitFailedException | ValidationException):
-            producer._clean_all_uncommitted()
+            inside.delete_manifests(producer)
             raise TableConflictError(f"table {self.name}: {error}") from error
         root = root_cause(error)
         raise TableUnavailableError(
             f"table {self.name}: not committed, as far as the catalog says: {root or type(root).__name__}; "
             "run again: the table knows how far it is"
         ) from error
-
-    def _data_file(self, file: WrittenFile) -> DataFile:
-        metadata = self._native.metadata
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=file.metadata,
-            stats_columns=compute_statistics_plan(metadata.schema(), metadata.properties),
-            parquet_column_mapping=parquet_path_to_id_mapping(metadata.schema()),
-        )
-        return DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=file.path,
-            file_format=FileFormat.PARQUET,
-            partition=statistics.partition(metadata.spec(), metadata.schema()),
-            file_size_in_bytes=file.size,
-            sort_order_id=None,
-            spec_id=metadata.default_spec_id,
-            equality_ids=None,
-            key_metadata=None,
-            **statistics.to_serialized_dict(),
-        )
 
     # ------------------------------------------------------------------ reading
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_
 from prometheus_client.core import GaugeMetricFamily
 
 from mqlake.errors import MqlakeError
-from mqlake.lake.tables.step import StepReport
+from mqlake.lake.tables.append_run import StepReport
 from mqlake.lake.tables.topic import TopicTable
 
 PREFIX = "mqlake_lake"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from mqlake.errors import ConfigError, TableError
+from mqlake.errors import ConfigError, NotThereError, TableError
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.topic import TopicTable
 
@@ -18,8 +18,8 @@ def query(
     """The names of the columns and the rows of a SELECT. Only topics whose tables are named in the text are read; all
     of them as of the moment the query begins.
 
-    Raises ConfigError for what DuckDB refuses, TableError for what cannot be read, MissingPartError, and what
-    union_of() raises.
+    Raises ConfigError for what DuckDB refuses, NotThereError for a table that is not there, TableError for what cannot
+    be read, MissingPartError, and what union_of() raises.
     """
     require_modules("duckdb", command="pip install 'mqlake[lake]'")
     import duckdb
@@ -40,6 +40,7 @@ def query(
         reason, reading, _ = str(error).partition("Detail: Python exception:")
         if reading:  # of ours, which DuckDB gives with a traceback
             raise TableError(reason.removeprefix("Invalid Input Error: ").rstrip(". \n")) from error
-        raise ConfigError(reason.strip()) from error
+        is_missing = isinstance(error, duckdb.CatalogException) and "does not exist" in reason
+        raise (NotThereError if is_missing else ConfigError)(reason.strip()) from error
     finally:
         connection.close()

@@ -105,13 +105,8 @@ class TableRows:
             fields = [field.name for field in self.decoder.fields]
             if not set(fields).isdisjoint(schema.names):
                 found.update(zip(fields, self.decoder.decode(batch), strict=True))
-        arrays = [
-            found[field.name] if field.name in found else pa.nulls(batch.num_rows, field.type)
-            for field in schema
-        ]
-        table = pa.Table.from_arrays(arrays, names=schema.names).cast(schema)
-        return (
-            table.combine_chunks().to_batches()[0]
-            if table.num_rows
-            else table.schema.empty_table().to_batches()[0]
-        )
+        arrays = []
+        for field in schema:
+            array = found[field.name] if field.name in found else pa.nulls(batch.num_rows, field.type)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +28,7 @@ from mqlake.lake.log.splits import DEFAULT_SPLIT_SIZE, LogFile, Split, log_files
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, read_task, tasks_of
 from mqlake.lake.log.topics import check_topics
-from mqlake.lake.offsets import Position, PositionKind
+from mqlake.lake.offsets import Position, PositionKind, Span
 from mqlake.lake.options import LogOptions, option_texts
 from mqlake.lake.tables.state import TableState, queue_name
 
@@ -59,12 +59,13 @@ class Piece(Protocol):
 @dataclass(frozen=True)
 class StepPlan:
     """`reached`: by topic, the positions of stores after the step. `is_due`: the topics whose tables are to be moved
-    on even without rows. `is_last`: it leads to where the source ends now."""
+    on even without rows. `is_last`: it leads to where the source ends now. `gaps`: as Source.gaps(), by topic."""
 
     pieces: Sequence[Piece]
     reached: Mapping[str, Mapping[str, Mark]]
     is_due: frozenset[str] = frozenset()
     is_last: bool = True
+    gaps: Mapping[str, Mapping[str, Sequence[Span]]] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -90,6 +91,10 @@ def waiting_seconds(messages: int, state: TableState) -> float:
 class Tail(Protocol):
     """The messages of a source after a table's position, up to its end when this was created."""
 
+    @property
+    def begins(self) -> Mapping[str, int]:
+        """The physical offset at which each store's log begins; nothing of brokers."""
+
     def pieces(self, conditions: tuple[Condition, ...]) -> Sequence[Piece]:
         """Those that may have rows which fulfil the conditions."""
 
@@ -110,6 +115,9 @@ class Source(Protocol):
 
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
         """Of each queue the first queue offset that is there, and the one that the next message will have."""
+
+    def gaps(self, topic: str) -> Mapping[str, Sequence[Span]]:
+        """Of queues of static topics, offsets that no message ever had: where the queue moved to another broker."""
 
     def tail(self, topic: str, state: TableState | None) -> Tail:
         """The messages that the source has now and the table lacks. Raises what plan() raises."""
@@ -174,6 +182,10 @@ class StoreTail:
     topic: str
     logs: Sequence[tuple[str, _Log, LogOptions, int]]
     """Name, log, the read, and the physical offset up to which the table has it."""
+
+    @property
+    def begins(self) -> dict[str, int]:
+        return {name: log.first for name, log, _, _ in self.logs}
 
     def pieces(self, conditions: tuple[Condition, ...]) -> list[StorePiece]:
         found = []
@@ -360,6 +372,10 @@ class StoreSource:
             for name in self._stores
             for queue, each in self._bounds(topic, name, self.log(name)).items()
         }
+
+    def gaps(self, topic: str) -> Mapping[str, Sequence[Span]]:
+        """None: stores have physical queues."""
+        return {}
 
     def _bounds(self, topic: str, name: str, log: _Log) -> dict[str, tuple[int, int]]:
         """By queue: the first offset whose message is in the log, and the next; from the units before the log's end."""

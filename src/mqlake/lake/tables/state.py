@@ -2,6 +2,7 @@
 
     store    a physical offset of its log, and the checksum of the 64 KiB before it       Mark
     queue    "broker-a:3" → the queue offset that comes next                               dense: no gap, no repeat
+             and the message before it: physical offset, store time                        LastMessage
     commit   a UUID by which a run knows its own commit again when the answer was lost
 
 The table is its own checkpoint: there is no second place that could say something else.
@@ -16,8 +17,10 @@ from typing import ClassVar, Protocol, Self
 
 from mqlake.errors import StoreCorruptError
 from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.offsets import LastMessage
 
 POSITION, OFFSETS, COMMIT_ID = "mqlake.position", "mqlake.offsets", "mqlake.commit-id"
+LASTS = "mqlake.last-messages"
 ROWS, UNTIL = "mqlake.rows", "mqlake.until"
 """For people: the rows of the commit, and the latest store time in the table, in ms."""
 
@@ -54,13 +57,15 @@ def commit_number(commit_id: str) -> int:
 
 @dataclass(frozen=True)
 class TableState:
-    """`stores` by name; `queues` by queue_name(); `rows` of the last commit; `until`: the latest store time, ms."""
+    """`stores` by name; `queues` and `lasts` by queue_name(); `rows` of the last commit; `until`: the latest store
+    time, ms. `lasts` may lack queues: tables that an earlier version filled do not have them."""
 
     stores: Mapping[str, Mark] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
     commit_id: str = ""
     rows: int = 0
     until: int = 0
+    lasts: Mapping[str, LastMessage] = field(default_factory=dict)
     KEY: ClassVar[str] = POSITION
 
     def to_properties(self) -> dict[str, str]:
@@ -71,6 +76,9 @@ class TableState:
         return {
             POSITION: json.dumps(marks),
             OFFSETS: json.dumps(dict(sorted(self.queues.items()))),
+            LASTS: json.dumps(
+                {name: [each.physical_offset, each.store_time] for name, each in sorted(self.lasts.items())}
+            ),
             COMMIT_ID: self.commit_id,
             ROWS: str(self.rows),
             UNTIL: str(self.until),
@@ -87,6 +95,10 @@ class TableState:
                 given.get(COMMIT_ID, ""),
                 int(given.get(ROWS, 0)),
                 int(given.get(UNTIL, 0)),
+                {
+                    name: LastMessage(*map(int, each))
+                    for name, each in json.loads(given.get(LASTS, "{}")).items()
+                },
             )
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise StoreCorruptError(where, 0, f"its position cannot be read: {error!r}") from error
@@ -101,6 +113,9 @@ class TableState:
             name, _, queue_id = queue.rpartition(":")
             found[f"{name}/{queue_id}"] = following
             found[f"{name}/queues"] = max(found.get(f"{name}/queues", 0), int(queue_id) + 1)
+            if queue in self.lasts:
+                found[f"{name}/{queue_id}/at"] = self.lasts[queue].physical_offset
+                found[f"{name}/{queue_id}/stored"] = self.lasts[queue].store_time
         return found
 
     @classmethod
@@ -109,7 +124,7 @@ class TableState:
     ) -> TableState | None:
         if version_of("commit") is None:
             return None
-        stores, queues = {}, {}
+        stores, queues, lasts = {}, {}, {}
         for name in names:
             offset = version_of(name)
             if offset is not None:
@@ -118,4 +133,7 @@ class TableState:
                 following = version_of(f"{name}/{queue_id}")
                 if following is not None:
                     queues[queue_name(name, queue_id)] = following
-        return cls(stores, queues, until=version_of("until") or 0)
+                at, stored = version_of(f"{name}/{queue_id}/at"), version_of(f"{name}/{queue_id}/stored")
+                if at is not None and stored is not None:
+                    lasts[queue_name(name, queue_id)] = LastMessage(at, stored)
+        return cls(stores, queues, until=version_of("until") or 0, lasts=lasts)

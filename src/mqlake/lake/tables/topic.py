@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import Any
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import StoreError, TableError, UnknownKeyError
+from mqlake.errors import ConfigError, NotFoundError, StoreError, TableError
+from mqlake.lake.tables.append_run import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.bodies import followed, sampled
 from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
@@ -24,7 +25,6 @@ from mqlake.lake.tables.latest import STEP_BYTES as LATEST_STEP_BYTES
 from mqlake.lake.tables.opening import load_table, make_table, shared_catalogs
 from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Lag, Source, StoreSource
-from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.table import COLUMNS, DECODER, LATEST, TOPIC, Table
 from mqlake.lake.tables.union import UnionDataset, union_of
 from mqlake.lake.tables.verify import SAMPLE, TableVerification, verify_table
@@ -153,6 +153,11 @@ class TopicTable:
         table = open_table(lake, topic, list(source.names(topic.topic)), create=create)
         topic = settled(followed(topic, table) if create else topic, table)
         check_table(table, topic, rows_of(topic))
+        if create and topic.latest and source.gaps(topic.topic):
+            raise ConfigError(
+                f"topic {topic.topic} is a static one: its messages lie on several brokers, whose clocks would say "
+                "which row of a key is the latest. Fill a table of all messages (without --latest)"
+            )
         return cls(topic, lake, table, source, options)
 
     @classmethod
@@ -269,7 +274,7 @@ class TableStatus:
     @property
     def is_at_risk(self) -> bool:
         """Whether the table lacks more than half of what the log keeps: the log may be deleted before it has it."""
-        return bool(self.lag.kept) and self.lag.bytes > (self.lag.kept or 0) / 2 and bool(self.positions)
+        return bool(self.positions) and 0 < (self.lag.kept or 0) < 2 * self.lag.bytes
 
 
 @dataclass(frozen=True)
@@ -343,9 +348,10 @@ def add_report(total: TableReport, more: TableReport) -> None:
 def topic_table(file: str | os.PathLike[str], topic: str, options: RunOptions = RunOptions()) -> TopicTable:
     """The table of a topic of a lake.toml (or of the folder that has it).
 
-    Raises UnknownKeyError for a topic that is not there, ConfigError, TableError, MissingPartError, OSError.
+    Raises NotFoundError for a topic that is not there, NotThereError, ConfigError, TableError, MissingPartError,
+    OSError.
     """
     found = LakeFile.load(os.fspath(file))
     if topic not in found.topics:
-        raise UnknownKeyError(topic, found.topics, what="topic of the lake")
+        raise NotFoundError(topic, found.topics, what="topic of the lake")
     return TopicTable.open(found.lake, found.topics[topic], options)

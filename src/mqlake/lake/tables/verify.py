@@ -1,16 +1,16 @@
-"""Whether a table has every message once: proven from the queue offsets, which are dense, and from the log itself.
+"""Whether a table has every message once: proven from the queue offsets, which are dense (but for the gaps of static
+topics), and from the log itself.
 
     queue 3   rows   0 1 2 3 4 5 7 7 8          6 is missing, 7 is there twice
               log          3 4 5 6 7 8 9        the table must go on without a gap into what the log has
-    sample    rows of the table beside the same records of the log, column by column
+    sample    rows of the table beside the same records of the log, column by column (verify_sample)
 
-Only the three columns that say where a row comes from are read of the whole table.
+Only the columns that say where a row comes from are read of the whole table.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,16 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import StoreError
-from mqlake.lake.arrow.filters import Condition
+from mqlake.errors import OffsetOutOfRangeError, TableError
+from mqlake.lake.offsets import Span, outside
 from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Source
 from mqlake.lake.tables.state import TableState, queue_name
 from mqlake.lake.tables.table import Table
+from mqlake.lake.tables.verify_sample import PLACE, Kept, RowSample, pairs_of
 
 SAMPLE = 100
 FINDINGS_MAX = 100
-PLACE = ("brokerName", "queueId", "queueOffset")
+SOUND, COUNTED = "each message once", "each message once, counted only"
+NOT_COMPARED, NOT_SOUND = "NOT COMPARED", "NOT SOUND"
 
 
 @dataclass(frozen=True)
@@ -45,41 +47,55 @@ class QueueReport:
 
 @dataclass
 class TableVerification:
-    """`compared`: rows that were compared with the log. Nothing in `findings`: the table is sound."""
+    """`compared`: rows that were compared with the log, of `sample` that were asked for; `deleted`: rows that the log
+    no longer has."""
 
     topic: str
     table: str
     rows: int = 0
     compared: int = 0
+    deleted: int = 0
+    sample: int = 0
     queues: list[QueueReport] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
     @property
+    def verdict(self) -> str:
+        """COUNTED where no comparison was asked for, NOT_COMPARED where the log had nothing to compare with."""
+        if self.findings:
+            return NOT_SOUND
+        if self.compared or not self.rows:
+            return SOUND
+        return NOT_COMPARED if self.sample else COUNTED
+
+    @property
     def is_sound(self) -> bool:
-        return not self.findings
+        return self.verdict in (SOUND, COUNTED)
 
 
 def verify_table(
     table: Table,
     rows: TableRows,
-    source: Source | None,
+    source: Source,
     topic: str,
     *,
     sample: int = SAMPLE,
     report: Progress = no_progress,
 ) -> TableVerification:
-    """`source` None: the log is not asked. `report` gets rows. Raises TableError, OSError, what the source raises."""
+    """`sample` 0: no row is compared. `report` gets rows. Raises TableError, OSError, what the source raises."""
     head = table.head()
-    found = TableVerification(topic, table.name)
+    found = TableVerification(topic, table.name, sample=sample)
     total = table.files(head.version).rows
-    runs = Runs()
+    gaps = source.gaps(topic)
+    runs, chosen = Runs(), RowSample(sample, Kept.of(source, topic))
     for batch in table.scan(head.version, PLACE, None):
         runs.add(batch)
+        chosen.add(batch)
         found.rows += batch.num_rows
         report(found.rows, total)
     state = head.state or TableState()
     for name in sorted(runs.queues()):
-        queue, lines = runs.judge(name)
+        queue, lines = runs.judge(name, gaps.get(name, ()))
         found.queues.append(queue)
         found.findings += lines
         following = state.queues.get(name)
@@ -89,72 +105,38 @@ def verify_table(
             )
     for name in sorted(state.queues.keys() - runs.queues()):
         found.findings.append(f"queue {name}: has no rows, its position says {state.queues[name]}")
-    if source is not None:
-        _against_log(found, source, topic, state)
-        _sampled(found, table, rows, source, topic, head.version, sample)
+    _against_log(found, source, topic, state, gaps)
+    found.deleted = chosen.deleted
+    found.compared, findings = chosen.compare(table, head.version, rows, source, topic)
+    found.findings += findings
     del found.findings[FINDINGS_MAX:]
     return found
 
 
-def _against_log(found: TableVerification, source: Source, topic: str, state: TableState) -> None:
-    """Messages that are lost between the table's end and the log's beginning, and rows beyond the log's end."""
+def _against_log(
+    found: TableVerification,
+    source: Source,
+    topic: str,
+    state: TableState,
+    gaps: Mapping[str, Sequence[Span]],
+) -> None:
+    """Messages that are lost between the table's end and the log's beginning, rows beyond the log's end, and a log that
+    is not the one that the table comes from."""
     for name, (first, following) in sorted(source.bounds(topic).items()):
         known = state.queues.get(name)
-        if known is not None and known < first:
-            found.findings.append(f"queue {name}: {known} to {first} is in neither the table nor the log")
+        if known is not None:
+            for lost, until in outside(gaps.get(name, ()), known, first):
+                found.findings.append(f"queue {name}: {lost} to {until} is in neither the table nor the log")
         if known is not None and known > following:
             found.findings.append(
                 f"queue {name}: the table has {known} messages, the log ends at {following}"
             )
-
-
-def _sampled(
-    found: TableVerification,
-    table: Table,
-    rows: TableRows,
-    source: Source,
-    topic: str,
-    version: int | None,
-    sample: int,
-) -> None:
-    """Compares rows chosen at random with what the log has at their places."""
-    tail = source.tail(topic, None)
-    schema = table.schema
-    for rows_of_table in _chosen(table, version, found.rows, sample):
-        for row in rows_of_table.to_pylist(maps_as_pydicts="lossy"):
-            names = ("physicalOffset", "queueId", "queueOffset")
-            conditions = tuple(Condition(name, None, (row[name],)) for name in names)
-            try:
-                there = [
-                    each
-                    for piece in tail.pieces(conditions)
-                    if piece.name in (row["brokerName"], "")
-                    for _, batch in piece.read(rows.read_for(schema.names))
-                    for each in rows.some_of(batch, piece.name, schema).to_pylist(maps_as_pydicts="lossy")
-                    if all(each[name] == row[name] for name in (*PLACE, "physicalOffset"))
-                ]
-            except StoreError as error:
-                found.findings.append(str(error))
-                continue
-            if not there:
-                continue  # deleted from the log by now
-            found.compared += 1
-            differing = [name for name in rows.schema.names if there[0][name] != row[name]]
-            if differing:
-                queue = queue_name(row["brokerName"], row["queueId"])
-                found.findings.append(
-                    f"queue {queue}, offset {row['queueOffset']}: not as in the log: {', '.join(differing)}"
-                )
-
-
-def _chosen(table: Table, version: int | None, total: int, sample: int) -> Iterator[pa.RecordBatch]:
-    numbers = sorted(random.sample(range(total), min(sample, total)))
-    first = 0
-    for batch in table.scan(version, None, None) if numbers else ():
-        inside = [number - first for number in numbers if first <= number < first + batch.num_rows]
-        first += batch.num_rows
-        if inside:
-            yield batch.take(pa.array(inside))
+    try:
+        source.tail(topic, state)
+    except TableError as error:
+        found.findings.append(str(error))
+    except OffsetOutOfRangeError:  # said above
+        pass
 
 
 class Runs:
@@ -178,15 +160,17 @@ class Runs:
     def queues(self) -> set[str]:
         return set(self._rows)
 
-    def judge(self, name: str) -> tuple[QueueReport, list[str]]:
+    def judge(self, name: str, gaps: Sequence[Span] = ()) -> tuple[QueueReport, list[str]]:
+        """`gaps`: offsets that no message ever had."""
         runs = sorted(self._runs[name])
         missing = repeated = 0
         lines = []
         following = runs[0][0]
         for first, end in runs:
             if first > following:
-                missing += first - following
-                lines.append(f"queue {name}: {_span(following, first)} missing")
+                for lost, until in outside(gaps, following, first):
+                    missing += until - lost
+                    lines.append(f"queue {name}: {_span(lost, until)} missing")
             elif first < following:
                 twice = min(end, following)
                 repeated += twice - first
@@ -197,11 +181,6 @@ class Runs:
 
 def _span(first: int, end: int) -> str:
     return f"offset {first} is" if end == first + 1 else f"offsets {first} to {end - 1} are"
-
-
-def pairs_of(table: pa.Table) -> Iterable[tuple[str, int]]:
-    found = table.group_by(list(PLACE[:2])).aggregate([]).to_pydict()
-    return zip(found["brokerName"], found["queueId"], strict=True)
 
 
 def _runs(offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:

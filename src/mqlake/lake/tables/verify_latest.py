@@ -20,9 +20,10 @@ from mqlake.lake.tables.rows import BODY, TableRows
 from mqlake.lake.tables.source import Source
 from mqlake.lake.tables.state import TableState, queue_name
 from mqlake.lake.tables.table import Table
-from mqlake.lake.tables.verify import FINDINGS_MAX, PLACE, QueueReport, TableVerification, pairs_of
+from mqlake.lake.tables.verify import FINDINGS_MAX, QueueReport, TableVerification
+from mqlake.lake.tables.verify_sample import PLACE, pairs_of
 
-COLUMNS = (KEY, *PLACE, "physicalOffset")
+COLUMNS = (KEY, *PLACE)
 
 
 def verify_latest(
@@ -31,7 +32,7 @@ def verify_latest(
     """`sample` 0: the log is not asked. `report` gets rows. Raises as verify_table() does."""
     head = table.head()
     state = head.state or TableState()
-    found = TableVerification(topic, table.name)
+    found = TableVerification(topic, table.name, sample=sample)
     total = table.files(head.version).rows
     batches = []
     for batch in table.scan(head.version, COLUMNS, None):
@@ -97,6 +98,11 @@ def _against_log(
             found.findings.append(f"key {row[KEY]!r}: missing, the log has {wanted}")
         elif where != wanted:
             found.findings.append(f"key {row[KEY]!r}: the table has {where}, the latest is {wanted}")
+        else:  # as after a topic was deleted and made again
+            found.findings.append(
+                f"key {row[KEY]!r}: {where} is another message: the table has its physical offset as "
+                f"{row['physicalOffset']}, the log as {row['physicalOffset_log']}"
+            )
 
 
 def _of_log(

@@ -179,8 +179,7 @@ class MetaConfig:
         self.path = ""
         self.remarks: list[str] = []
         """Known keys without an effect here, with the reason."""
-        self.config_file_checksum = 0
-        """CRC-32 of the file, all 32 bits."""
+        self._config_file_checksum = 0
         self.topic_config_map: dict[str, TopicConfig] = {}
         self._last_modified_ns = 0
         self._listeners: dict[str, list[Listener]] = {name: [] for name in EVENTS}
@@ -226,6 +225,16 @@ class MetaConfig:
             raise ConfigError("the broker runs without a configuration file")
         return _read(self.path)[0]
 
+    @property
+    def config_file_checksum(self) -> int:
+        """CRC-32 of the file, all 32 bits. Setting it calls the listeners of `configFileChecksum`."""
+        return self._config_file_checksum
+
+    @config_file_checksum.setter
+    def config_file_checksum(self, checksum: int) -> None:
+        self._config_file_checksum = checksum
+        self._fire("configFileChecksum")
+
     # --- topics
 
     @property
@@ -270,7 +279,6 @@ class MetaConfig:
             return False
         self._last_modified_ns = last_modified_ns
         self.config_file_checksum = zlib.crc32(raw)
-        self._fire("configFileChecksum")
         if topics != self.topic_config_map:
             self.topic_config_map = topics
             self._fire("topics", "topicConfigMap")

@@ -7,21 +7,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqlake.compiled import Worth, load
+from mqlake import native
 from mqlake.metaq.formats.record import HEADER_SIZE, checksum
 from mqlake.metaq.message import HAS_ATTRIBUTE
 
-PLAIN_BYTES_MAX = 4 << 20
-"""Bytes that plain Python walks over before a process loads the compiled walk."""
 CHUNK_RECORDS = 1 << 16
-_bytes = Worth(PLAIN_BYTES_MAX)
 _WINDOW = 1 << 20
 _LIKELY_LENGTH_MAX = 4 << 20
 ATTRIBUTE_LENGTH_SIZE = 4
@@ -67,6 +64,12 @@ class Scan(NamedTuple):
         return Scan(self.position[rows], self.length[rows], self.message_id[rows], self.flag[rows], end, stop)
 
 
+def scanner() -> Callable[..., tuple[int, int, int]]:
+    """mqlake.native.metaq's scan, or `_plain_scan` where it is not compiled."""
+    kernels = native.module("metaq")
+    return _plain_scan if kernels is None else kernels.scan
+
+
 def scan_records(
     buf: NDArray[np.uint8],
     start: int,
@@ -83,18 +86,11 @@ def scan_records(
     length = np.empty(capacity, np.int32)
     message_id = np.empty(capacity, np.int64)
     flag = np.empty(capacity, np.int32)
-    kernels = load("mqlake.compiled.kernels.metaq") if _bytes.count(limit - start) else None
-    walk = _plain_scan if kernels is None else kernels.scan
+    walk = scanner()
     data = buf.view()
     data.flags.writeable = False
     n, end, stop = walk(data, start, limit, check_crc, position, length, message_id, flag)
     return Scan(position[:n], length[:n], message_id[:n], flag[:n], int(end), ScanStop(stop))
-
-
-def compile_scan() -> None:
-    """Has the compiled scan compiled, or loaded from disk."""
-    _bytes.left = 0
-    scan_records(np.empty(0, np.uint8), 0, 0)
 
 
 def _plain_scan(

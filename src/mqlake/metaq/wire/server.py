@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from mqlake.errors import ConfigError
 from mqlake.metaq.wire.connection import BODY_MAX, Connection, Handler
-from mqlake.remoting.peer import FilesKept, IdleChecks
+from mqlake.remoting.files_kept import FilesKept
+from mqlake.remoting.peer import IdleChecks
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,8 @@
-"""Requests and answers of operators: groups, statistics, connections, queues."""
+"""The JSON that operators' tools and brokers send each other: groups, statistics, connections, queues.
+
+`client.admin` and RocketMQ's admin tools ask; `broker.admin` answers. The configuration of subscription groups is here
+too: `broker.state` keeps it in config/subscriptionGroup.json in the same form.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Requests and answers of clients."""
+"""The JSON that clients and brokers send each other: heartbeats, subscriptions, queue locks, assignments, resets.
+
+`client` makes the requests and reads the answers, `broker.requests` and `broker.pop` the other way round. A heartbeat
+(HeartbeatData) carries all that a broker knows of a client: its groups, and what each of them subscribes to.
+"""
 
 from __future__ import annotations
 

@@ -24,8 +24,10 @@ from mqlake.remoting.bodies.topic import (
 )
 from mqlake.remoting.codes import Version
 
-DECOMPRESSED_SIZE_MAX = 256 << 20
-"""A stream that grows beyond this is refused: 2 million topics need less."""
+DECOMPRESSED_SIZE_MAX = 32 << 20
+"""A stream that grows beyond this is refused: half a million topics need less."""
+PIECE_SIZE_MAX = 1 << 20
+"""A longer piece is refused before it is read as JSON."""
 
 _I32 = struct.Struct(">i")
 
@@ -55,7 +57,10 @@ def _decompress(data: bytes | bytearray | memoryview) -> bytes:
     except zlib.error as error:
         raise FormatError(0, f"the registration is not a zlib stream: {error}") from error
     if not stream.eof:
-        raise FormatError(len(data), "the registration's zlib stream has no end, or is too large")
+        raise FormatError(
+            len(data),
+            f"the registration's zlib stream has no end, or unpacks to more than {DECOMPRESSED_SIZE_MAX} bytes",
+        )
     return plain
 
 
@@ -93,5 +98,7 @@ class _Reader:
 
     def piece(self) -> bytes:
         size = self.count()
+        if size > PIECE_SIZE_MAX:
+            raise FormatError(self.position, f"a piece of {size} bytes; {PIECE_SIZE_MAX} are allowed")
         start, self.position = self.position, self.position + size
         return self.data[start : self.position]

@@ -1,4 +1,8 @@
-"""Headers of consuming: pull, offsets, groups, locks, queries, pop."""
+"""Headers of consuming: pull, offsets, groups, locks, queries, pop.
+
+`client.consume` fills them in, `broker.requests` and `broker.pop` read them. The usual pull never comes here: native
+code reads it from the frame (`broker.fast.fast_pull`).
+"""
 
 from __future__ import annotations
 

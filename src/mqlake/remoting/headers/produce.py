@@ -1,4 +1,8 @@
-"""Headers of sending: messages, messages given back, ends of transactions, replies."""
+"""Headers of sending: messages, messages given back, ends of transactions, replies.
+
+`client.produce` fills them in, `broker.requests.send_message` reads them. The usual send never comes here: native code
+reads it from the frame (`broker.fast.fast_send`).
+"""
 
 from __future__ import annotations
 

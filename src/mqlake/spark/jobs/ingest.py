@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, NotThereError
 from mqlake.spark.error_messages import reason
 
 FORMATS = ("parquet", "csv", "json", "orc", "text")
@@ -29,7 +29,7 @@ def read_rows(
 ) -> DataFrame:
     """Rows of files, of which `kind` (None: by their ending) is any format of Spark. CSV has a header unless said.
 
-    ConfigError for a format that Spark lacks, an unknown option of it, and files that are not in it.
+    ConfigError for a format that Spark lacks, an unknown option of it, and files that are not in it; NotThereError.
     """
     kind = kind or _kind_of(paths[0])
     given = (
@@ -45,7 +45,8 @@ def read_rows(
                 f"--format {kind!r}: Spark has {', '.join(FORMATS)}, mqlake's own such as commitlog, and those of "
                 "packages (--conf spark.jars.packages=…)"
             ) from error
-        raise ConfigError(f"{', '.join(paths)}, as {kind}: {reason(text)}") from error
+        error_kind = NotThereError if "PATH_NOT_FOUND" in text else ConfigError
+        raise error_kind(f"{', '.join(paths)}, as {kind}: {reason(text)}") from error
     return rows.withColumnRenamed("value", "body") if kind == "text" else rows
 
 

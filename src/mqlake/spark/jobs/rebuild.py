@@ -35,6 +35,7 @@ from mqlake.lake.log.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_
 from mqlake.message import parse_delay_levels
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
 from mqlake.spark.schema import table_schemas
+from mqlake.store.check.cross_check import Witnesses
 from mqlake.store.check.rebuild import (
     DERIVED,
     RebuildReport,
@@ -47,7 +48,6 @@ from mqlake.store.check.rebuild import (
     topics_of_batches,
 )
 from mqlake.store.check.verify import load_queues, store_config
-from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService

@@ -20,9 +20,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqlake.base.progress import Progress
 from mqlake.errors import TableError
+from mqlake.lake.tables.append_run import Engine, LocalEngine, WriteTarget, write_pieces
 from mqlake.lake.tables.files import Written
 from mqlake.lake.tables.source import Piece
-from mqlake.lake.tables.step import Engine, LocalEngine, WriteTarget, write_pieces
 from mqlake.lake.tables.topic import topic_table
 from mqlake.lake.tables.union import UnionDataset
 from mqlake.spark.error_messages import only_reasons_from, when_workers_start

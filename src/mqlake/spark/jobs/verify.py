@@ -57,7 +57,7 @@ from mqlake.store.check.verify_index import IndexVerifier, entries_before, entri
 from mqlake.store.check.verify_queues import QueueVerifier
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log
+from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, used_files
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore
 from mqlake.store.queues.queue_ends import NotDeleted
@@ -558,7 +558,7 @@ class _JoinedStore:
         findings = Findings()
         log = open_log(config)
         try:
-            self.report.min_offset, self.report.files = log.min_offset, len(log.mapped_files)
+            self.report.min_offset, self.report.files = log.min_offset, used_files(log)
             stretches = _stretch_rows(self.report, plan(path), rows)
             for file, position, _ in LogReader(log).leftovers(self.report.end_offset):
                 self.doubts.append(f"{file.path}: byte {position}: data after the end of the log")

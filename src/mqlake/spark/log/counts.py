@@ -3,6 +3,7 @@
 
     task     records ─▶ a number for each group they fall into ─▶ counts, bytes, first and last store time
     Spark    the rows of all tasks, summed: count_by()
+    driver   all of it, where the log is so small that planning and starting Spark's tasks would take longer
 
 A group is made of columns, a number or a time cut down to a multiple of something: `topic`, `size/1k`,
 `storeTimestamp/1h`. Bodies are neither copied nor, unless `verify` asks for it, looked at.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,16 +30,18 @@ from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import Scan
 from mqlake.lake.arrow.arrays import codes_of, number_array, string_array
 from mqlake.lake.arrow.filters import NUMBERS, TIMES, RowFilter
-from mqlake.lake.arrow.properties import Properties, compiled_for
+from mqlake.lake.arrow.properties import Properties, kernels
 from mqlake.lake.arrow.rows import timestamp_array
 from mqlake.lake.arrow.schema import COLUMNS
+from mqlake.lake.log.plan import plan
 from mqlake.lake.log.splits import Damage
-from mqlake.lake.log.tasks import Chosen, chosen
+from mqlake.lake.log.tasks import Chosen, LogTask, chosen
 from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
 from mqlake.message import PROPERTY_TAGS
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.log.log_partition import LogPartition
+from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import check_same, table_schemas
 
 COUNT_OPTIONS = (*OPTIONS, "by")
@@ -55,6 +59,10 @@ CHUNK_RECORDS = 65536
 GROUPS_MAX = 100_000
 """A task with more groups emits what it has and starts again."""
 SPAN_MAX = 1 << 16
+HERE_BYTES_MAX = 2 << 30
+"""Of log, which the driver counts by itself: most of what Spark adds to a count does not depend on the log's size."""
+HERE_THREADS = 2
+"""Between reads and scans, which let go of the interpreter lock, there is work for no more."""
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -95,18 +103,42 @@ def parse_by(text: str) -> list[Key]:
 def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **options: object) -> DataFrame:
     """The groups of these stores with SUMS; options as `commitlog` (`verify` is `none` unless it is given).
 
-    Raises what LogOptions.parse() and parse_by() raise, and NotAStoreError and its like.
+    Local stores with no more than HERE_BYTES_MAX to read are counted at once, others when Spark needs the result.
+    Raises what LogOptions.parse() and parse_by() raise, NotAStoreError and its like; counting at once raises what
+    plan() and chosen() raise.
     """
     given = option_texts(paths, {"verify": "none", "splitSize": "256m", "by": by, **options})
     keys = parse_by(given["by"])
     source = CommitLogCountsDataSource(given)
-    source.schema()
-    partial = spark.read.format(source.name()).options(**given).load()
+    schema = source.schema()
+    here = _counted_here(source)
+    if here is not None:
+        return spark.createDataFrame(here, schema)
+    with found_in_workers(spark):
+        partial = spark.read.format(source.name()).options(**given).load()
     return partial.groupBy(*(key.column for key in keys)).agg(
         *(F.sum(name).alias(name) for name in ("records", "bytes", "bodyBytes")),
         F.min("firstStoreTimestamp").alias("firstStoreTimestamp"),
         F.max("lastStoreTimestamp").alias("lastStoreTimestamp"),
     )
+
+
+def _counted_here(source: CommitLogCountsDataSource) -> pa.Table | None:
+    """None where Spark's tasks are to count."""
+    options, keys = source.parsed()
+    if not all(storage.is_local for storage in options.stores):
+        return None
+    planned = plan(options)
+    if planned.bytes_to_read > HERE_BYTES_MAX:
+        return None
+    found = Groups(keys)
+    with ThreadPoolExecutor(HERE_THREADS) as threads:
+        for part in threads.map(lambda task: list(_groups_of(task, options, keys)), planned.tasks):
+            for groups in part:
+                found.merge(groups)
+            if len(found) > GROUPS_MAX:
+                return None
+    return pa.Table.from_batches([found.batch()])
 
 
 @tells_reasons
@@ -117,20 +149,20 @@ class CommitLogCountsDataSource(DataSource):
     def name(cls) -> str:
         return "commitlogcounts"
 
-    def _parsed(self) -> tuple[LogOptions, list[Key]]:
+    def parsed(self) -> tuple[LogOptions, list[Key]]:
         given = named(self.options, COUNT_OPTIONS)
         keys = parse_by(given.pop("by", ""))
         return LogOptions.parse(given), keys
 
     def schema(self) -> StructType:
-        options, keys = self._parsed()
+        options, keys = self.parsed()
         options.check_batch()
         for storage in options.stores:
             storage.check()
         return _schemas(keys)[0]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options, keys = self._parsed()
+        options, keys = self.parsed()
         check_same(schema, _schemas(keys)[0])
         return _CountReader(options, keys)
 
@@ -153,17 +185,22 @@ class _CountReader(CommitLogReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPartition):
             return
-        groups = Groups(self._keys)
-        for split in partition.task.splits:
-            wanted = RowFilter(self._options)
-            for found in chosen(split, wanted, with_bodies=False, chunk_records=CHUNK_RECORDS):
-                if isinstance(found, Damage):
-                    continue
-                groups.add(found)
-                if len(groups) > GROUPS_MAX:
-                    yield groups.batch()
-                    groups = Groups(self._keys)
-        yield groups.batch()
+        for groups in _groups_of(partition.task, self._options, self._keys):
+            yield groups.batch()
+
+
+def _groups_of(task: LogTask, options: LogOptions, keys: Sequence[Key]) -> Iterator[Groups]:
+    """One, or more where a task has too many groups. Raises what chosen() raises."""
+    groups = Groups(keys)
+    for split in task.splits:
+        for found in chosen(split, RowFilter(options), with_bodies=False, chunk_records=CHUNK_RECORDS):
+            if isinstance(found, Damage):
+                continue
+            groups.add(found)
+            if len(groups) > GROUPS_MAX:
+                yield groups
+                groups = Groups(keys)
+    yield groups
 
 
 # ---------------------------------------------------------------------- grouping
@@ -206,6 +243,10 @@ class Groups:
         for name, *new in zip(zip(*names, strict=True), *sums, strict=True):
             self._count(name, new)
 
+    def merge(self, other: Groups) -> None:
+        for name, sums in other._sums.items():
+            self._count(name, sums)
+
     def _count(self, name: tuple[object, ...], new: Sums) -> None:
         known = self._sums.get(name)
         if known is None:
@@ -224,7 +265,7 @@ class Groups:
             return scan.topic_id[rows].astype(np.int64), names
         if key.column == "tags":
             starts, lengths = scan.properties_start[rows], scan.properties_length[rows]
-            properties = Properties(buf, starts, lengths, compiled_for(len(starts)))
+            properties = Properties(buf, starts, lengths, kernels())
             tags = properties.value_of(PROPERTY_TAGS).dictionary_encode(null_encoding="encode")
             return codes_of(tags).astype(np.int64), tags.dictionary.to_pylist()
         name = NUMBERS.get(key.column) or TIMES[key.column]

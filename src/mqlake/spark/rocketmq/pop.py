@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from mqlake.client.consume.pop_api import FROM_FIRST, POP_MAX, PopAPIWrapper
 from mqlake.client.consume.subscription import build_subscription_data
 from mqlake.client.records import MAX_BODY_SIZE, MessageClientExt
-from mqlake.errors import MqlakeError
+from mqlake.errors import ConfigError, MqlakeError
 from mqlake.lake.live.cluster import Live, Queue
 from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, divided, read_range, subscribed
@@ -70,7 +70,13 @@ class RocketMQPopReader(LimitedStreamReader[Queue]):
         pops = PopAPIWrapper(live.client, self._group, MAX_BODY_SIZE)
         entries: list[Entry] = []
         for topic in subscribed(live, self._options):
-            brokers = sorted({queue.broker for queue in live.queues([topic])})
+            queues = live.queues([topic])
+            if not live.gaps.keys().isdisjoint(queues):
+                raise ConfigError(
+                    f"topic {topic} is a static one: pops bring its messages with offsets of physical queues, which "
+                    "do not say where they are read again. Leave out popGroup"
+                )
+            brokers = sorted({queue.broker for queue in queues})
             while brokers and count > 0:
                 for broker in list(brokers):
                     messages = live.run(

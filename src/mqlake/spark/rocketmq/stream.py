@@ -1,8 +1,11 @@
 # mypy: disable-error-code="misc"
 """`rocketmq` as a stream.
 
-    checkpoint   {"Topic": {"broker-a:0": 1200, "broker-a:1": 1187}}
+    checkpoint   {"Topic": {"broker-a:0": {"offset": 1200, "last": [734003, 1700000000000]}, "broker-a:1": 0}}
     a batch      for each queue the messages [start, end): the same whenever it is read again
+
+`last` is the message before the offset, by its physical offset and store time: a topic that was deleted and made again
+has another one there. It is left out where no message is before the offset, and in checkpoints of earlier versions.
 
 A queue that comes later is read from its earliest message on. One whose offset is known stays in the offsets for
 ever, so that it goes on where it was when its broker comes back. A topic that is not subscribed to any more is data
@@ -13,6 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -27,37 +32,49 @@ from mqlake.lake.live.ranges import (
     divided,
     in_queue,
     read_range,
+    replaced,
     resolve,
     subscribed,
 )
-from mqlake.lake.offsets import EARLIEST
+from mqlake.lake.offsets import EARLIEST, LastMessage
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 logger = logging.getLogger(__name__)
 
-Offsets = dict[str, dict[str, int]]
+Offsets = dict[str, dict[str, Any]]
+Lasts = dict[Queue, LastMessage | None]
 
 
-def to_json(offsets: Mapping[Queue, int]) -> Offsets:
+def to_json(
+    offsets: Mapping[Queue, int], lasts: Mapping[Queue, LastMessage | None] = MappingProxyType({})
+) -> Offsets:
     found: Offsets = {}
     for queue in sorted(offsets):
-        found.setdefault(queue.topic, {})[queue.name] = offsets[queue]
+        last, offset = lasts.get(queue), offsets[queue]
+        found.setdefault(queue.topic, {})[queue.name] = (
+            offset if last is None else {"offset": offset, "last": [last.physical_offset, last.store_time]}
+        )
     return found
 
 
-def from_json(offsets: Mapping[str, Mapping[str, int]]) -> QueueOffsets:
+def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> tuple[QueueOffsets, Lasts]:
     """ConfigError for what another source wrote."""
-    found = {}
+    found: QueueOffsets = {}
+    lasts: Lasts = {}
     try:
         for topic, queues in offsets.items():
-            for name, offset in queues.items():
+            for name, given in queues.items():
                 broker, _, queue_id = name.rpartition(":")
-                found[Queue(topic, broker, int(queue_id))] = int(offset)
-    except (AttributeError, TypeError, ValueError) as error:
+                queue = Queue(topic, broker, int(queue_id))
+                if isinstance(given, Mapping):
+                    lasts[queue] = LastMessage(*map(int, given["last"]))
+                    given = given["offset"]
+                found[queue] = int(given)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"the checkpoint is not of the source rocketmq: {dict(offsets)}") from error
-    return found
+    return found, lasts
 
 
 @tells_reasons
@@ -70,10 +87,11 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
         with Live(self._options.cluster) as live:
             bounds = live.bounds(live.queues(subscribed(live, self._options)))
-            starts = resolve(live, self._options.start, bounds, EARLIEST)
-        return to_json(
-            {queue: in_queue(self._options, queue, start, bounds[queue]) for queue, start in starts.items()}
-        )
+            starts = {
+                queue: in_queue(self._options, queue, start, bounds[queue])
+                for queue, start in resolve(live, self._options.start, bounds, EARLIEST).items()
+            }
+            return to_json(starts, live.last_messages(starts))
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         return to_json(self._ends())
@@ -86,7 +104,22 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
             return live.bounds(live.queues(subscribed(live, self._options)))
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        known = self._asked_for(from_json(start))
+        offsets, lasts = from_json(start)
+        known = self._asked_for(offsets)
+        ends = self._planned(known, limit)
+        moved = {queue: end for queue, end in ends.items() if end != known.get(queue)}
+        if moved:
+            with Live(self._options.cluster) as live:
+                self._check({queue: known[queue] for queue in moved if queue in known}, lasts, live)
+                lasts = {**lasts, **live.last_messages(moved)}
+        return to_json({**known, **ends}, lasts)
+
+    def _check(self, offsets: QueueOffsets, lasts: Lasts, live: Live) -> None:
+        for what in replaced(live, offsets, lasts):
+            self._options.data_loss(f"{what}; a new checkpoint reads it from its beginning")
+
+    def _planned(self, known: QueueOffsets, limit: ReadLimit) -> QueueOffsets:
+        """Where the next batch ends."""
         bounds = {} if self._target is not None else self._bounds()
         ends = dict(self._target or {queue: high for queue, (_, high) in bounds.items()})
         lows = {queue: low for queue, (low, _) in bounds.items()}
@@ -105,7 +138,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
                 queue: end - left[queue] + min(left[queue], max(1, int(left[queue] * share)))
                 for queue, end in ends.items()
             }
-        return to_json({**known, **ends})
+        return ends
 
     def _asked_for(self, known: QueueOffsets) -> QueueOffsets:
         """Those of topics that are still subscribed to."""
@@ -117,13 +150,14 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
         return {queue: offset for queue, offset in known.items() if self._options.asks_for(queue.topic)}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[QueuePartition]:
-        starts, ends = from_json(start), from_json(end)
+        (starts, _), (ends, lasts) = from_json(start), from_json(end)
         changed = [queue for queue, offset in ends.items() if starts.get(queue, -1) != offset]
         if not changed:
             return []
         with Live(self._options.cluster) as live:
             present = set(live.queues({queue.topic for queue in changed}))
             bounds = live.bounds([queue for queue in changed if queue in present])
+            self._check({queue: ends[queue] for queue in bounds}, lasts, live)
         ranges = []
         for queue in changed:
             if queue not in bounds:
@@ -132,9 +166,9 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
             low, high = bounds[queue]
             first = starts.get(queue, low)
             last = ends[queue]
-            if first < low:
+            for lost, until in live.with_messages(queue, first, min(low, last)):
                 self._options.data_loss(
-                    f"{queue}: offsets {first} to {min(low, last)} are gone; the broker has {low} to {high}",
+                    f"{queue}: offsets {lost} to {until} are gone; the broker has {low} to {high}",
                 )
             if first > last or last > high:
                 self._options.data_loss(
@@ -148,7 +182,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
         group = self._options.group_id_for_commit
         if group is None:
             return
-        offsets = from_json(end)
+        offsets, _ = from_json(end)
         try:
             with Live(self._options.cluster) as live:
                 present = live.queues({queue.topic for queue in offsets})

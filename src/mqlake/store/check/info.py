@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 
 from mqlake.formats.columns import ScanStop
+from mqlake.store.archive.manifest import read_local
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dropped import describe_kept
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_lock import lock_holder
 from mqlake.store.index.index_service import IndexService
+from mqlake.store.kept_copies import describe_kept
 from mqlake.store.log.log_reader import LogReader, refuse_foreign
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
@@ -70,6 +71,17 @@ class CheckpointInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ArchiveInfo:
+    """What the archive had when the broker saw it last. Physical offsets; the time in ms."""
+
+    begin: int
+    end: int
+    objects: int
+    bytes: int
+    saved_timestamp: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StoreInfo:
     """Times are in ms, sizes in bytes."""
 
@@ -91,6 +103,8 @@ class StoreInfo:
     checkpoint: CheckpointInfo | None
     timers: TimerState | None = None
     """None without messages in rmq_sys_wheel_timer."""
+    archive: ArchiveInfo | None = None
+    """None if the store was never archived by a broker."""
     kept_copies: str = ""
     """A sentence about copies of bytes that left the log and were not put back; empty when there are none."""
 
@@ -121,8 +135,18 @@ def store_info(path: str | os.PathLike[str], settings: Mapping[str, object] | No
             index_files=_index_files(store.index),
             checkpoint=_checkpoint(config),
             timers=_timers(store),
+            archive=_archive(config),
             kept_copies=describe_kept(config.store_path_root_dir),
         )
+
+
+def _archive(config: MessageStoreConfig) -> ArchiveInfo | None:
+    manifest = read_local(config.store_path_root_dir)
+    if manifest is None:
+        return None
+    return ArchiveInfo(
+        manifest.begin, manifest.end, len(manifest.objects), manifest.size, manifest.saved_at_ms
+    )
 
 
 def _timers(store: ReadOnlyStore) -> TimerState | None:

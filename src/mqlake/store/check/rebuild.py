@@ -25,15 +25,16 @@ from mqlake.base.progress import Progress
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
-from mqlake.store.check.verify import known_until, load_queues, store_config
+from mqlake.store.check.cross_check import Witnesses
+from mqlake.store.check.verify import find_lost_end, known_until, load_queues, store_config
 from mqlake.store.check.verify_queues import INNER_BATCH, is_known
-from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.store_directory import check_is_store
+from mqlake.store.files.store_directory import check_is_store, refuse_light_queues
 from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import HoleKind, LogReader, LogWalk, open_log, refuse_foreign
+from mqlake.store.lost_end import newest_in
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 from mqlake.store.queues.queue_ends import NotDeleted
@@ -85,6 +86,7 @@ def rebuild_store(
     """
     root = os.fspath(path)
     check_is_store(root, must_exist=True)
+    refuse_light_queues(root)
     with StoreLock(os.path.join(root, "lock"), abort_path=os.path.join(root, "abort")):
         _undo_interrupted(root)  # first of all: the sizes of files are read from them
         return rebuild_locked(
@@ -115,6 +117,8 @@ def rebuild_locked(
             pass  # a topic turned out to have inner batches: once more, knowing it
         if report.contradicted is not None and not (trust_log or repaired_to):
             raise _knows_better(report)
+        if not repaired_to:
+            _refuse_lost_end(config, report.end_offset)
         old = repaired_to or os.path.join(temporary, "old")
         _swap(config, new, old)
     except BaseException:
@@ -123,6 +127,23 @@ def rebuild_locked(
     shutil.rmtree(temporary)
     report.seconds = time.monotonic() - began
     return report
+
+
+def _refuse_lost_end(config: MessageStoreConfig, end: int) -> None:
+    """Raises StoreCorruptError if the queues that are there prove that the log has lost its end: without them nobody
+    would know which queue offsets were given out."""
+    queues = load_queues(config, Findings())
+    are_ahead = queues.max_physic_offset > end
+    queues.close()
+    if not are_ahead:
+        return
+    log = open_log(config)
+    try:
+        lost = find_lost_end(config, log, end, newest_in(LogReader(log), log.min_offset))
+        if lost is not None:
+            raise lost.error
+    finally:
+        log.close()
 
 
 def _knows_better(report: RebuildReport) -> StoreCorruptError:

@@ -6,12 +6,14 @@
     damage up to the end of a file, others follow     a filler and a blank: the rest of the file is unused
     a torn tail, stale bytes, damage at the end       zeros: the log ends before it
     a file is missing between two others              a file with a filler and a blank
-    a field that no CRC covers and others contradict  set to what they agree upon (see witnesses.py)
+    a field that no CRC covers and others contradict  set to what they agree upon (see cross_check.py)
     a file is too short                               made as long as the others; then as above
     files under each other's names                    each gets the name that its records say
 
     consume queues, index                             made again from what the log holds then (see rebuild.py)
     a checkpoint ahead of the log                     set to the log's last message
+    flushed messages are gone from the log's end      only with accept_loss: queue offsets go on above what the queues
+                                                      knew (see lost_ends.py)
 
 Of every byte that is changed a copy goes to `repair-<time>/` first, with `repair.json` to say where it was. A
 filler needs 92 bytes; where there is less room the next record is given up too, and named.
@@ -24,7 +26,7 @@ import enum
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir
@@ -41,18 +43,23 @@ from mqlake.formats.record import (
     decode_record,
     store_timestamp,
 )
+from mqlake.store.check.cross_check import WrongField
 from mqlake.store.check.rebuild import RebuildReport, rebuild_locked
-from mqlake.store.check.verify import VerifyReport, store_config, verify_store
+from mqlake.store.check.verify import FoundLoss, VerifyReport, store_config, verify_store
 from mqlake.store.check.verify_queues import LostMessage
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dropped import REPAIR_LIST, REPAIR_PREFIX
+from mqlake.store.files.store_directory import refuse_light_queues
 from mqlake.store.files.store_lock import StoreLock, lock_holder
+from mqlake.store.kept_copies import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, fence_off
 from mqlake.store.log.log_reader import Hole, HoleKind, open_log, refuse_foreign
 from mqlake.store.log.misnamed import RENAMED, misnamed_files
+from mqlake.store.queues.lost_ends import LostEnds, QueueEnd
 
 COPY_CHUNK = 1 << 20
+NAMED = 10
+"""Queues that an action names."""
 MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
 DERIVED_KINDS = frozenset(
     {
@@ -82,6 +89,7 @@ class ActionKind(enum.Enum):
     EXTEND_FILE = "extend file"
     RENAME = "rename"
     CHECKPOINT = "checkpoint"
+    ACCEPT_LOSS = "accept loss"
     REBUILD = "rebuild"
 
 
@@ -98,6 +106,8 @@ class Action:
     """The store time (ms) that is written, of a filler or into the checkpoint."""
     data: bytes = b""
     """The bytes to write into a field."""
+    queue_ends: Sequence[QueueEnd] = ()
+    """Below which no queue offsets are given again."""
     target: str = ""
     """The new path of a file that is renamed."""
 
@@ -112,6 +122,8 @@ class RepairPlan:
     """The first thousand of them."""
     given_up: list[LostMessage] = dataclasses.field(default_factory=list)
     """Whole messages that a repair overwrites, because a filler needs their room."""
+    lost_end: FoundLoss | None = None
+    """Flushed messages are gone from the end of the log, which nobody has accepted yet: nothing is done."""
     unfinished: bool = False
     """Files have to be put right first; what else is to be done shows only then."""
 
@@ -132,7 +144,11 @@ def _no_stage(_what: str) -> Progress:
 
 
 def plan_repair(
-    path: str | os.PathLike[str], settings: Mapping[str, object] | None = None, *, stage: Stage = _no_stage
+    path: str | os.PathLike[str],
+    settings: Mapping[str, object] | None = None,
+    *,
+    accept_loss: bool = False,
+    stage: Stage = _no_stage,
 ) -> RepairPlan:
     """Plans repair_store(). Changes nothing.
 
@@ -143,21 +159,26 @@ def plan_repair(
     holder = lock_holder(config.lock_path)
     if holder is not None:
         raise StoreLockedError(f"{config.store_path_root_dir} is in use by process {holder or '?'}")
-    return _plan(config, settings, stage)
+    return _plan(config, settings, stage, accept_loss=accept_loss)
 
 
 def repair_store(
-    path: str | os.PathLike[str], settings: Mapping[str, object] | None = None, *, stage: Stage = _no_stage
+    path: str | os.PathLike[str],
+    settings: Mapping[str, object] | None = None,
+    *,
+    accept_loss: bool = False,
+    stage: Stage = _no_stage,
 ) -> RepairReport:
-    """Repairs the store in directory `path`, which nobody may be writing, and verifies it again.
+    """Repairs the store in directory `path`, which nobody may be writing, and verifies it again. `accept_loss`: also
+    when flushed messages are gone from the end of the log; their queue offsets are not given again.
 
-    Raises what plan_repair() raises. An OSError on the way leaves copies of everything changed so far; a
-    repair that was interrupted is done by another one.
+    Raises what plan_repair() raises, and StoreCorruptError for such a loss that is not accepted. An OSError on the way
+    leaves copies of everything changed so far; a repair that was interrupted is done by another one.
     """
     began = time.monotonic()
     config = store_config(os.fspath(path), settings)
     with StoreLock(config.lock_path, abort_path=config.abort_path):
-        plan = _plan(config, settings, stage)
+        plan = _plan(config, settings, stage, accept_loss=accept_loss, holds_lock=True)
         report = RepairReport(plan)
         if plan.actions:
             copies = _Copies(config.store_path_root_dir)
@@ -166,13 +187,15 @@ def repair_store(
             while plan.unfinished:
                 _apply(config, plan.actions, copies)
                 done += plan.actions
-                plan = _plan(config, settings, stage)
+                plan = _plan(config, settings, stage, accept_loss=accept_loss, holds_lock=True)
+            _refuse_loss(plan)
             _apply(config, [a for a in plan.actions if a.kind is not ActionKind.REBUILD], copies)
             plan.actions = done + plan.actions
             report.plan = plan
             if any(action.kind is ActionKind.REBUILD for action in plan.actions):
                 progress = stage("rebuilding consume queues and index")
                 report.rebuild = rebuild_locked(config, repaired_to=copies.directory, progress=progress)
+        _refuse_loss(plan)
     if report.copies is not None:
         report.after = verify_store(
             config.store_path_root_dir, settings, progress=stage("verifying what came of it")
@@ -184,7 +207,19 @@ def repair_store(
 # ---------------------------------------------------------------------- the plan
 
 
-def _plan(config: MessageStoreConfig, settings: Mapping[str, object] | None, stage: Stage) -> RepairPlan:
+def _refuse_loss(plan: RepairPlan) -> None:
+    if plan.lost_end is not None:
+        raise plan.lost_end.error
+
+
+def _plan(
+    config: MessageStoreConfig,
+    settings: Mapping[str, object] | None,
+    stage: Stage,
+    *,
+    accept_loss: bool,
+    holds_lock: bool = False,
+) -> RepairPlan:
     plan = RepairPlan(config.store_path_root_dir)
     plan.actions = _file_actions(config)
     if plan.actions:
@@ -195,19 +230,21 @@ def _plan(config: MessageStoreConfig, settings: Mapping[str, object] | None, sta
         refuse_foreign(log)
     finally:
         log.close()
-    report = verify_store(config.store_path_root_dir, settings, progress=stage("verifying"))
+    root = config.store_path_root_dir
+    report = verify_store(root, settings, holds_lock=holds_lock, progress=stage("verifying"))
     plan.lost, plan.lost_count = report.lost, report.lost_count
+    lost_end = report.lost_end
+    if lost_end is not None and not accept_loss:
+        plan.lost_end = lost_end
+        return plan
+    if lost_end is not None:
+        plan.actions.append(_accept_loss(config, lost_end))
     covered_to = 0
     for hole in report.holes:
         if hole.end > covered_to:
             action, covered_to = _hole_action(config, hole, report, plan)
             plan.actions.append(action)
-    for wrong in report.wrong_fields:
-        position = wrong.position + wrong.offset
-        size = len(wrong.right)
-        plan.actions.append(
-            Action(ActionKind.SET_FIELD, wrong.path, position, size, wrong.text, data=wrong.right)
-        )
+    plan.actions += map(_set_field, report.wrong_fields)
     damaged = {finding.kind for finding in report.of(Severity.DAMAGE)}
     if "checkpoint" in damaged:
         text = f"set its times to {report.last_store_timestamp} at most, when the last message was stored"
@@ -216,10 +253,25 @@ def _plan(config: MessageStoreConfig, settings: Mapping[str, object] | None, sta
         latest = report.last_store_timestamp
         plan.actions.append(Action(ActionKind.CHECKPOINT, path, 0, size, text, latest))
     lost_records = any(hole.kind is HoleKind.CORRUPT for hole in report.holes)
-    if lost_records or damaged & DERIVED_KINDS:
+    if lost_records or damaged & DERIVED_KINDS or lost_end is not None:
+        refuse_light_queues(config.store_path_root_dir)  # the log alone does not make them again
         text = "make consume queues and index anew from the log"
         plan.actions.append(Action(ActionKind.REBUILD, config.store_path_root_dir, 0, 0, text))
     return plan
+
+
+def _set_field(wrong: WrongField) -> Action:
+    position, size = wrong.position + wrong.offset, len(wrong.right)
+    return Action(ActionKind.SET_FIELD, wrong.path, position, size, wrong.text, data=wrong.right)
+
+
+def _accept_loss(config: MessageStoreConfig, lost: FoundLoss) -> Action:
+    path = LostEnds.path_of(config)
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    ends = ", ".join(f"{topic}/{queue_id} {end}" for topic, queue_id, end in sorted(lost.queue_ends)[:NAMED])
+    more = f" and {len(lost.queue_ends) - NAMED} more" if len(lost.queue_ends) > NAMED else ""
+    text = f"{lost.text}; queue offsets go on where the queues ended: {ends or 'none had them'}{more}"
+    return Action(ActionKind.ACCEPT_LOSS, path, 0, size, text, queue_ends=lost.queue_ends)
 
 
 def _file_actions(config: MessageStoreConfig) -> list[Action]:
@@ -369,7 +421,11 @@ def _apply(config: MessageStoreConfig, actions: list[Action], copies: _Copies) -
     copies.keep(actions)
     _rename(config, [action for action in actions if action.kind is ActionKind.RENAME])
     for action in actions:
-        if action.kind is not ActionKind.RENAME:
+        if action.kind is ActionKind.ACCEPT_LOSS:
+            ends = LostEnds(config)
+            ends.load()
+            ends.add(action.queue_ends)
+        elif action.kind is not ActionKind.RENAME:
             _change(config.mapped_file_size_commit_log, action)
 
 

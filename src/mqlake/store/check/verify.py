@@ -21,25 +21,28 @@ from collections.abc import Mapping
 from mqlake.base.clock import now_ms
 from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.base.progress import Progress
-from mqlake.errors import StoreError, WrongFileSizeError
+from mqlake.errors import StoreCorruptError, StoreError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from mqlake.formats.columns import dispatch_columns
 from mqlake.message import parse_delay_levels
+from mqlake.store.check.cross_check import WrongField
 from mqlake.store.check.verify_index import IndexVerifier
 from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, is_known
-from mqlake.store.check.witnesses import WrongField
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dropped import describe_kept
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_directory import check_is_store
-from mqlake.store.files.store_lock import AbortFile, lock_holder
+from mqlake.store.files.store_lock import AbortFile, StoreLock, lock_holder
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log
+from mqlake.store.kept_copies import describe_kept
+from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, used_files
 from mqlake.store.log.misnamed import copied_files, misnamed_files
+from mqlake.store.lost_end import HINT as HINT_LOST
+from mqlake.store.lost_end import LostEnd, last_exit_of
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
-from mqlake.store.queues.queue_ends import NotDeleted
+from mqlake.store.queues.lost_ends import QueueEnd
+from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted
 from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
 from mqlake.store.timer.timer_view import TimerView
 
@@ -70,6 +73,8 @@ class VerifyReport:
     """Messages that the consume queues know of and the log has lost."""
     lost: list[LostMessage] = dataclasses.field(default_factory=list)
     """The first thousand of them."""
+    lost_end: FoundLoss | None = None
+    """Flushed messages are gone from the end of the log, and the store does not open."""
     wrong_fields: list[WrongField] = dataclasses.field(default_factory=list)
     """Those of which the right value is known."""
     findings: list[Finding] = dataclasses.field(default_factory=list)
@@ -109,9 +114,11 @@ def verify_store(
     path: str | os.PathLike[str],
     settings: Mapping[str, object] | None = None,
     *,
+    holds_lock: bool = False,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Verifies the store in directory `path`, also beside a running writer.
+    """Verifies the store in directory `path`, also beside a running writer. `holds_lock`: the caller holds its lock,
+    so nobody writes.
 
     What is wrong with the contents is in the report. Raises only when there is nothing to report on:
     NotAStoreError, ForeignFormatError, WrongFileSizeError and StoreCorruptError (a missing file) of the commit
@@ -120,6 +127,8 @@ def verify_store(
     began = time.monotonic()
     config = store_config(os.fspath(path), settings)
     report = new_report(config)
+    if holds_lock:
+        report.writer = None
     findings = Findings()
     log = open_log(config)
     try:
@@ -144,7 +153,7 @@ def _verify(
     progress: Progress | None,
 ) -> None:
     settled = report.clean_exit and report.writer is None
-    report.min_offset, report.files = log.min_offset, len(log.mapped_files)
+    report.min_offset = log.min_offset
     for path, right in misnamed_files(config.commit_log_dir, config.mapped_file_size_commit_log).items():
         text = f"its records are those of {os.path.basename(right)}: `mqlake store repair` gives it that name back"
         findings.damage("file name", path, 0, text)
@@ -179,9 +188,14 @@ def _verify(
             newest = int(chunk.scan.store_timestamp.max())  # not the last one's: clocks are set back
             report.last_store_timestamp = max(report.last_store_timestamp, newest)
         report.holes, report.end_offset = walk.holes, walk.end
+        report.files = used_files(log)
         _report_holes(walk.holes, findings, settled=settled)
         queue_verifier.finish(walk.holes, walk.end)
         index_verifier.finish(walk.holes, walk.end)
+        if report.writer is None:
+            report.lost_end = lost = find_lost_end(config, log, walk.end, report.last_store_timestamp)
+            if lost is not None:
+                findings.damage("lost end", lost.path, lost.position, lost.text)
         verify_checkpoint(config, report, findings)
         report.queues = sum(1 for _ in queues)
         report.units = queue_verifier.units_checked
@@ -193,6 +207,44 @@ def _verify(
     finally:
         queues.close()
         index.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FoundLoss:
+    """Messages are gone from the end of the log, which is at `position` of file `path`. `queue_ends`: where each queue
+    ended that had some of them."""
+
+    path: str
+    position: int
+    text: str
+    queue_ends: list[QueueEnd]
+
+    @property
+    def error(self) -> StoreCorruptError:
+        return StoreCorruptError(self.path, self.position, self.text, hint=HINT_LOST)
+
+
+def find_lost_end(
+    config: MessageStoreConfig, log: MappedFileQueue, end: int, newest: int
+) -> FoundLoss | None:
+    """The loss of a log that nobody writes, as recovery finds it. `end`: of its records; `newest`: their latest store
+    time (ms)."""
+    flushed_until = StoreCheckpoint(config.checkpoint_path, read_only=True).physic_msg_timestamp
+    queues = load_queues(config, Findings())
+    try:
+        ends = DoubtfulEnds(queues, log, parse_delay_levels(config.message_delay_level), end)
+        reached = ends.reached_at(end, queues)
+        if not log.mapped_files and reached <= 0:
+            return None  # begun anew
+        lost = LostEnd(end, newest, reached, flushed_until)
+        last_exit = last_exit_of(AbortFile(config.abort_path), StoreLock(config.lock_path))
+        if not lost.is_proven(last_exit, now_ms()):
+            return None
+        file = log.find_mapped_file_by_offset(end) or next(reversed(log.mapped_files), None)
+        path, base = (log.directory, end) if file is None else (file.path, file.file_from_offset)
+        return FoundLoss(path, end - base, str(lost), ends.lost(end))
+    finally:
+        queues.close()
 
 
 def verify_timers(
@@ -285,4 +337,7 @@ def verify_checkpoint(config: MessageStoreConfig, report: VerifyReport, findings
                 f"{name} is {timestamp}, the log's last message was stored at {latest}: "
                 "messages that had been flushed are gone, or the log was cut"
             )
-            findings.damage("checkpoint", path, position, text)
+            # without a note of its writer: a transient store pool of RocketMQ's may have had them alone
+            doubtful = report.lost_end is None and not report.clean_exit
+            severity = Severity.NOTE if doubtful else Severity.DAMAGE
+            findings.add(Finding(severity, "checkpoint", path, position, text))

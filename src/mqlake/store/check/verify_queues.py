@@ -22,7 +22,7 @@ from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import SYS_FLAG_POSITION
 from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC
-from mqlake.store.check.witnesses import (
+from mqlake.store.check.cross_check import (
     PROPERTIES,
     QUEUE_ID,
     QUEUE_OFFSET,
@@ -357,7 +357,9 @@ class QueueVerifier:
         if offset > expected:
             state.gaps.append((expected, offset))
             text = f"{name} goes on at {offset}, {expected} was expected"
-            severity = Severity.NOTE if damaged else Severity.DAMAGE
+            place = scan.topics[scan.topic_id[row]].decode("utf-8", "replace"), int(scan.queue_id[row])
+            accepted = self.queues.lost_ends.get(place) == offset
+            severity = Severity.NOTE if damaged or accepted else Severity.DAMAGE
         else:
             text = f"{name} has {offset} again, {expected} was expected"
             severity = Severity.DAMAGE

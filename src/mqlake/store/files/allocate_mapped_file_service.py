@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.formats.names import file_name_to_offset
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile
@@ -59,8 +59,8 @@ class AllocateMappedFileService:
         self._stopped = False
         self._thread: threading.Thread | None = None
         # each put tries again, so on a full disk there may be thousands of failures a second
-        self._trouble = LastingTrouble(logger)
-        self._pool_trouble = LastingTrouble(logger, logging.WARNING)
+        self._trouble = ThrottledLog(logger)
+        self._pool_trouble = ThrottledLog(logger, logging.WARNING)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="AllocateMappedFileService", daemon=True)

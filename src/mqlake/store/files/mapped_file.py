@@ -19,14 +19,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from mqlake import native
 from mqlake.base.durable import fsync_dir
 from mqlake.errors import StoreClosedError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH
 from mqlake.store.files.memory import libc, lock_memory, unlock_memory
 
 OS_PAGE_SIZE = 4096
@@ -44,6 +48,15 @@ SAMPLE_BYTES = 512 * 1024
 U8Array = npt.NDArray[np.uint8]
 
 
+def _order_keeper(machine: str) -> Callable[[], None] | None:
+    """What has a size be written after the record in front of it; None on a processor that writes in order."""
+    kernels = None if machine in ("x86_64", "AMD64") else native.module("append")
+    return None if kernels is None else kernels.keep_order
+
+
+_keep_order = _order_keeper(platform.machine())
+
+
 class MappedFile:
     """One mapped file. `file_from_offset` (bytes) is what its 20-digit name says, 0 for other names.
 
@@ -55,7 +68,6 @@ class MappedFile:
 
     __slots__ = (
         "_committed_timestamp",
-        "_direct",
         "_fd",
         "_map",
         "_target",
@@ -63,6 +75,7 @@ class MappedFile:
         "committed_position",
         "file_from_offset",
         "file_size",
+        "first_create_in_queue",
         "flushed_position",
         "path",
         "prefaulted_position",
@@ -96,6 +109,8 @@ class MappedFile:
         self.committed_position = 0
         self.flushed_position = 0
         self.store_timestamp = 0
+        # made when its queue had no file
+        self.first_create_in_queue = False
         self._committed_timestamp = 0
         # PrefaultService's: how far pages were touched ahead, and the position at which it wants to be woken
         self.prefaulted_position = 0
@@ -110,8 +125,6 @@ class MappedFile:
         self.view = memoryview(self._map)
         # what records are written to, unless they are written through the descriptor
         self._target = None if without_mmap and write_buffer is None else write_buffer or self.view
-        # the same for append_unpublished(), unless a plug-in has its own way of writing
-        self._direct = self._target if type(self).write_at is MappedFile.write_at else None
         self.array: U8Array = np.frombuffer(self._map, dtype=np.uint8)
         # the same for those who only read: making such a view takes as long as finding a page of messages
         self.readable_array: U8Array = self.array.view()
@@ -156,32 +169,10 @@ class MappedFile:
         Four zero bytes follow them: a size of zero tells readers that nothing is there yet, whatever an earlier life of
         the file left. The caller has made sure that they fit. OSError only without mmap (a device error).
         """
-        if self.wrote_position + len(record) + 4 <= self.file_size:
-            return self.append_unpublished(record[:4], record[4:] + ZERO_SIZE, store_timestamp)
         start = self.wrote_position
-        self.write_at(start + 4, record[4:])
-        self.publish(start, record[:4], start + len(record), store_timestamp)
-        return start
-
-    def append_unpublished(
-        self, size_bytes: bytes | bytearray, rest: bytes | bytearray, store_timestamp: int
-    ) -> int:
-        """As append_record(), of records in two parts: the size of the first, and all the other bytes with the four
-        zeros after them (formats.record.encode_unpublished). The path of every single message: it does what write_at()
-        and publish() do, without the calls, which take half as long again as the copy."""
-        start = self.wrote_position
-        end = start + len(rest)
-        target = self._direct
-        if target is None:
-            self.write_at(start + 4, rest)
-            self.publish(start, size_bytes, end, store_timestamp)
-            return start
-        target[start + 4 : end + 4] = rest
-        target[start : start + 4] = size_bytes
-        self.wrote_position = end
-        if self.write_buffer is None:
-            self.committed_position = end
-        self.store_timestamp = store_timestamp
+        end = start + len(record)
+        self.write_at(start + 4, record[4:] + ZERO_SIZE[: self.file_size - end])
+        self.publish(start, record[:4], end, store_timestamp)
         return start
 
     def append_through_descriptor(self, records: memoryview, store_timestamp: int) -> None:
@@ -215,12 +206,23 @@ class MappedFile:
 
     def publish(self, start: int, size_bytes: bytes | bytearray, end: int, store_timestamp: int) -> None:
         """The first four bytes of what was written at `start`: from here on readers see it up to `end`."""
+        if _keep_order is not None:
+            _keep_order()
         self.write_at(start, size_bytes)
         self.wrote_position = end
         if self.write_buffer is None:
             self.committed_position = end
         # last: whoever reads the timestamp first and the position then never has a timestamp too new
         self.store_timestamp = store_timestamp
+
+    def has_room(self, size: int) -> bool:
+        """True if `size` bytes fit after what is written, and the blank that ends a file after them."""
+        return self.wrote_position + size + END_FILE_MIN_BLANK_LENGTH <= self.file_size
+
+    def has_size(self) -> bool:
+        """True if something was made visible where the next record goes."""
+        start, out = self.wrote_position, self.write_buffer or self.view
+        return any(out[start : start + 4])
 
     def target_array(self) -> U8Array | None:
         """Where compiled code may write records, or None when writing goes through the descriptor."""
@@ -438,7 +440,7 @@ class MappedFile:
         if self._map is None:
             return
         self._map = None
-        self.view = self._target = self._direct = memoryview(b"")
+        self.view = self._target = memoryview(b"")
         self.array = self.readable_array = np.empty(0, dtype=np.uint8)
         os.close(self._fd)
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY -= self.file_size

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from mqlake.base.clock import now_ms
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 from mqlake.store.files.mapped_file import MappedFile
@@ -60,7 +60,7 @@ class MappedFileQueue:
         self.create_error: OSError | None = None
         self._unfinished = ""
         self._closed = False
-        self._trouble = LastingTrouble(logger)
+        self._trouble = ThrottledLog(logger)
         # the first flush or commit that failed. The kernel tells of lost pages once, so a later fdatasync that
         # succeeds proves nothing, whoever calls it: every flush after this one fails too
         self.write_error: OSError | None = None
@@ -183,6 +183,7 @@ class MappedFileQueue:
                 mapped_file.set_read_ahead(False)
             if not self.mapped_files:
                 self.flushed_where = self.committed_where = max(self.flushed_where, offset)
+                mapped_file.first_create_in_queue = True
             self.mapped_files.append(mapped_file)
         return mapped_file
 
@@ -325,10 +326,11 @@ class MappedFileQueue:
         now_ms: Callable[[], int] = now_ms,
         is_needed: Callable[[int, int], bool] = lambda end, overdue_ms: False,
         may_force: Callable[[int], bool] = lambda end: True,
+        is_kept: Callable[[int], bool] = lambda end: False,
     ) -> int:
         """Deletes files from the oldest on whose mtime + `expired_ms` has passed and of which `is_needed(end offset, ms
-        since then)` is false; with `clean_immediately` any, younger ones if `may_force(end offset)`. Never the last, at
-        most `batch_max`, `interval_ms` apart. Returns how many."""
+        since then)` is false; with `clean_immediately` any, younger ones if `may_force(end offset)`; none that
+        `is_kept(end offset)`. Never the last, at most `batch_max`, `interval_ms` apart. Returns how many."""
         deleted = 0
         for mapped_file in self.mapped_files[:-1]:
             modified_ms = os.stat(mapped_file.path).st_mtime_ns // 1_000_000
@@ -336,7 +338,7 @@ class MappedFileQueue:
             end = mapped_file.file_from_offset + self.file_size
             if not clean_immediately and (overdue_ms < 0 or is_needed(end, overdue_ms)):
                 break
-            if overdue_ms < 0 and not may_force(end):
+            if (overdue_ms < 0 and not may_force(end)) or is_kept(end):
                 break
             self.delete_file(mapped_file)
             deleted += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
+from mqlake.message import LMQ_PREFIX
 
 ROCKSDB_MARK = "CURRENT"
 """A file that every RocksDB has, and nothing of RocketMQ's beside it."""
@@ -15,6 +16,9 @@ ROCKSDB_QUEUES = ("consumequeue", "consumequeue_rocksdb")
 """Where RocketMQ keeps consume queues with storeType=defaultRocksDB. 5.5 makes `rocksdbstore` in any case."""
 NOT_THE_STORES = frozenset({"users", "acls"})
 """RocksDB directories in config/ that access control deals with."""
+
+LIGHT_QUEUE_OFFSETS = os.path.join("config", "lmqConsumerOffset.json")
+"""Where RocketMQ's broker keeps the progress of all groups with enableLmq=true, in ordinary queues too."""
 
 STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "abort", "lock")
 
@@ -58,3 +62,22 @@ def refuse_rocksdb(root: str) -> None:
                 f"{path}: RocketMQ's broker keeps {what} here in RocksDB, which cannot be read, and would not know of "
                 "new messages. Run RocketMQ's broker; or move the directory away if it no longer uses it"
             )
+
+
+def refuse_light_queues(root: str) -> None:
+    """Raises ForeignFormatError if RocketMQ's broker has run here with enableLmq=true: the progress of groups is then
+    in a file of its own, and light queues can neither be continued nor made again from the log."""
+    offsets, queues = os.path.join(root, LIGHT_QUEUE_OFFSETS), os.path.join(root, "consumequeue")
+    found = [offsets] if os.path.exists(offsets) else []
+    names = os.listdir(queues) if os.path.isdir(queues) else []
+    light = sorted(name for name in names if name.startswith(LMQ_PREFIX))
+    if light:
+        more = f" and {len(light) - 1} more" if len(light) > 1 else ""
+        found.append(f"{os.path.join(queues, light[0])}{more}")
+    if found:
+        raise ForeignFormatError(
+            f"{', '.join(found)}: RocketMQ's broker has run here with light queues (enableLmq=true), which are not "
+            "supported: their messages would reach nobody, and groups would lose their progress. Run RocketMQ's "
+            f"broker. If nobody uses the light queues any more, let consumerOffset.json have the offsetTable of "
+            f"{LIGHT_QUEUE_OFFSETS}, and move that file and consumequeue/{LMQ_PREFIX}* out of the store"
+        )

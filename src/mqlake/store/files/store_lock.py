@@ -51,8 +51,9 @@ class StoreLock:
 
     @property
     def file_id(self) -> str:
-        """Device and inode of the lock file while it is held. A copy or a snapshot of the store has others."""
-        return "{}:{}".format(*self._identity) if self.is_held else ""
+        """Device and inode of the lock file; empty without one. A copy or a snapshot of the store has others."""
+        identity = self._identity if self.is_held else _identity_of(self.path)
+        return "" if identity is None else "{}:{}".format(*identity)
 
     def acquire(self) -> None:
         """Takes the lock. Raises StoreLockedError naming the holder when it can be told, OSError."""
@@ -158,7 +159,7 @@ class LastWriter:
         return cls(boot_id(), lock.file_id, flush_disk_type)
 
     def machine_stayed_up(self, lock: StoreLock) -> bool:
-        """True if the machine has been up since the writer began, as seen by the holder of `lock`."""
+        """True if the machine has been up since the writer began; `lock` is that of the directory, held or not."""
         return bool(self.boot_id) and (self.boot_id, self.lock_file) == (boot_id(), lock.file_id)
 
 

@@ -33,11 +33,16 @@ class GroupTransferService:
         *,
         clock: Clock = time.monotonic,
         wake: Callable[[], None] = lambda: None,
+        reason: Callable[[int, int], str] = lambda need, slaves: (
+            f"{need} replicas are asked for (inSyncReplicas), and {slaves} slaves are connected"
+        ),
     ) -> None:
+        """`reason(need, slaves)`: why a put was not replicated in time."""
         self._ack_offsets = ack_offsets
         self._timeout_s = timeout_s
         self._clock = clock
         self._wake = wake
+        self._reason = reason
         self._lock = threading.Lock()
         self._number = itertools.count()
         self._waiting: dict[int, list[_Waiting]] = {}
@@ -102,7 +107,7 @@ class GroupTransferService:
             futures = [future for other, future in late if other == need]
             ok = [future for future in futures if future.next_offset <= _reached(acks, need)]
             _finish(ok, PutMessageStatus.PUT_OK, "")
-            reason = f"{need} replicas are asked for (inSyncReplicas), and {len(acks)} slaves are connected"
+            reason = self._reason(need, len(acks))
             slow = [future for future in futures if future.next_offset > _reached(acks, need)]
             _finish(
                 slow, PutMessageStatus.FLUSH_SLAVE_TIMEOUT, f"not replicated within slaveTimeout: {reason}"

@@ -24,7 +24,10 @@ import numpy as np
 from mqlake.store.ha.flow_monitor import FlowMonitor
 from mqlake.store.ha.protocol import (
     HEADER,
+    HELLO,
+    HELLO_FRAME,
     REPORT,
+    WELCOME,
     Buffer,
     ReplicaLog,
     ReplicationError,
@@ -94,7 +97,10 @@ class HAClient:
         first_offset: Callable[[], int | None] = lambda: 0,
         master_begin: Callable[[], int | None] = lambda: None,
         master_end: Callable[[], int | None] = lambda: None,
+        hello: tuple[int, int, int] | None = None,
     ) -> None:
+        """`hello`: in a group with failover, the epoch of the master that it follows, its replica id and the number of
+        its store."""
         self.state = ClientState.READY
         self.trouble = Trouble.NONE
         self.trouble_text = ""
@@ -112,6 +118,8 @@ class HAClient:
         self._settings = settings
         self._first_offset = first_offset
         self._master_begin, self._master_end = master_begin, master_end
+        self._hello = hello
+        self._awaits_welcome = False
         self._output = bytearray()
         self._header = bytearray()
         self._body_left = 0
@@ -150,6 +158,9 @@ class HAClient:
         self._body_left = self._needed = 0
         self._partial.clear()
         self.master_offset = -1
+        self._awaits_welcome = self._hello is not None
+        if self._hello is not None:
+            self._output += HELLO_FRAME.pack(HELLO, *self._hello)
         self._report(self._begin(), now)
 
     def _begin(self) -> int:
@@ -249,6 +260,7 @@ class HAClient:
             and not self.closed_because
             and self.master_offset >= 0
             and not self._is_verifying
+            and not self._awaits_welcome
         )
 
     def _close(self, trouble: Trouble, text: str, diverged_at: int | None = None) -> None:
@@ -270,6 +282,7 @@ class HAClient:
             or self.state is not ClientState.TRANSFER
             or self.closed_because
             or self._is_verifying
+            or self._awaits_welcome
             or self.trouble is not Trouble.NONE
         ):
             return None
@@ -298,7 +311,7 @@ class HAClient:
 
     def _parse(self, data: memoryview) -> None:
         while data and not self.closed_because:
-            if not (self._body_left or self._header or self._is_verifying):
+            if not (self._body_left or self._header or self._is_verifying or self._awaits_welcome):
                 data = data[self._take_whole_frames(data) :]
                 if not data:
                     return
@@ -313,6 +326,9 @@ class HAClient:
             if len(self._header) == HEADER.size:
                 offset, size = HEADER.unpack(self._header)
                 self._header.clear()
+                if self._awaits_welcome:
+                    self._check_welcome(offset, size)
+                    continue
                 self._check_header(offset, size)
                 self._body_left = size
 
@@ -334,6 +350,15 @@ class HAClient:
         self._offset = offset
         self.master_offset = max(self.master_offset, offset if at else -1)
         return at
+
+    def _check_welcome(self, epoch: int, size: int) -> None:
+        """ReplicationError when it is not the master of the epoch that this replica follows."""
+        assert self._hello is not None
+        if size != WELCOME or epoch != self._hello[0]:
+            raise ReplicationError(
+                f"the broker there is not the master of epoch {self._hello[0]}: it takes no part in failover"
+            )
+        self._awaits_welcome = False
 
     def _check_header(self, offset: int, size: int) -> None:
         """ReplicationError when no such frame can come next."""

@@ -13,11 +13,10 @@ import socket
 import time
 from collections.abc import Callable
 
-from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.base.net import parse_address
 from mqlake.base.service_thread import ServiceThread
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import MqlakeError
-from mqlake.formats.columns import load_for, never_load_here
 from mqlake.store.ha.ha_client import RETRY_S, HAClient
 from mqlake.store.ha.protocol import Clock
 
@@ -31,8 +30,6 @@ As long as a master of mqlake's gathers."""
 GATHERED_BYTES = 64 * 1024
 FAR_BYTES = 1 << 20
 """A slave that lacks more receives without a pause."""
-RECORD_BYTES = 1024
-"""Of a record, to guess how many are to come."""
 AFTER_BYTES = 64 * 1024
 """Read at most with the rest of a frame: what follows it is copied."""
 IDLE_S = 1.0
@@ -61,12 +58,12 @@ class HAClientService(ServiceThread):
         """Bytes between this log's end and the master's, as far as they are known."""
         self.may_connect: Callable[[], bool] = lambda: True
         """False while the master is being asked where its log ends; retry_now() follows the answer."""
-        self._retry_s = retry_s
+        self.retry_s = retry_s
         self._clock = clock
         self._on_lost = on_lost
         self._sock: socket.socket | None = None
         self._connected_to = ""
-        self._trouble = LastingTrouble(logger, logging.WARNING)
+        self._trouble = ThrottledLog(logger, logging.WARNING)
 
     def set_master_address(self, address: str) -> None:
         """host:port of the master's haListenPort, from now on; a connection that is in use is finished first."""
@@ -89,11 +86,10 @@ class HAClientService(ServiceThread):
         self.client.shutdown()
 
     def _run(self) -> None:
-        never_load_here()  # puts of the master wait for reports
         while not self._stopped:
             address = self.master_address
             if not (address and self.client.may_connect and self.may_connect()):
-                self._wake.wait(self._retry_s)
+                self._wake.wait(self.retry_s)
                 self._wake.clear()
                 continue
             try:
@@ -125,7 +121,7 @@ class HAClientService(ServiceThread):
             return
         self._trouble.failed(f"replication: {client.trouble_text or reason}")
         self._on_lost()
-        self._wake.wait(self._retry_s)
+        self._wake.wait(self.retry_s)
         self._wake.clear()
 
     def _serve(self, sock: socket.socket) -> str:
@@ -135,14 +131,12 @@ class HAClientService(ServiceThread):
         view = memoryview(buffer)
         client.connected(clock())
         last_data = clock()
-        said = is_far = False
+        said = False
         size = READ_BYTES
         try:
             while not self._stopped:
                 # where the master's log ends may become known after the connection has begun
-                was_far, is_far = is_far, (lacking := self.lacking()) >= FAR_BYTES
-                if is_far and not was_far:
-                    load_for(lacking // RECORD_BYTES)
+                is_far = self.lacking() >= FAR_BYTES
                 if output := client.take_output():
                     _send(sock, output)
                 if client.closed_because:

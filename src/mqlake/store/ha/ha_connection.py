@@ -15,8 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqlake.store.ha.flow_monitor import FlowMonitor
-from mqlake.store.ha.protocol import HEADER, REPORT, Buffer, SourceLog
+from mqlake.store.ha.membership import Member
+from mqlake.store.ha.protocol import HEADER, HELLO, HELLO_FRAME, REPORT, WELCOME, Buffer, SourceLog
 
+HELLO_BYTES = REPORT.pack(HELLO)
 OUTPUT_MAX = 1 << 20
 """Bytes given at once; reports and other connections have their turn after them."""
 BULK_FRAMES = 32
@@ -46,7 +48,9 @@ class HAConnection:
         *,
         peer: str = "",
         on_report: Callable[[], object] = lambda: None,
+        on_hello: Callable[[int], str] = lambda epoch: "this broker takes no part in failover",
     ) -> None:
+        """`on_hello(epoch)`: why a replica that follows the master of `epoch` may not have this log; empty: it may."""
         self.peer = peer
         self.host = peer.rpartition(":")[0]
         self.slave_request_offset = -1
@@ -64,6 +68,10 @@ class HAConnection:
         self._log = log
         self._settings = settings
         self._on_report = on_report
+        self.member: Member | None = None
+        """Who it is, in a group with failover."""
+        self._on_hello = on_hello
+        self._welcome = b""
         self._partial = b""
         self._last_read = now
         self._last_write = now
@@ -79,6 +87,19 @@ class HAConnection:
                 "it sends commands, which belong to listenPort: this is haListenPort, for slaves"
             )
             return
+        if (
+            self.slave_request_offset < 0
+            and self.member is None
+            and HELLO_BYTES.startswith(data[: REPORT.size])
+        ):
+            if len(data) < HELLO_FRAME.size:
+                self._partial = data
+                return
+            _, epoch, replica, node = HELLO_FRAME.unpack_from(data)
+            self._hello(epoch, replica, node)
+            if self.closed_because:
+                return
+            data = data[HELLO_FRAME.size :]
         whole = len(data) - len(data) % REPORT.size
         self._partial = data[whole:]
         for (offset,) in REPORT.iter_unpack(data[:whole]):
@@ -88,6 +109,13 @@ class HAConnection:
             if self.is_superseded:
                 self._hear_again(now)
             self._on_report()
+
+    def _hello(self, epoch: int, replica: int, node: int) -> None:
+        if why := self._on_hello(epoch):
+            self.closed_because = f"replica {replica}, which follows the master of epoch {epoch}: {why}"
+        else:
+            self.member = (replica, node)
+            self._welcome = HEADER.pack(epoch, WELCOME)
 
     def supersede(self) -> None:
         """A newer connection came from the same host."""
@@ -146,6 +174,9 @@ class HAConnection:
         if self.slave_request_offset < 0 or self.closed_because:
             return []
         frames = self._frames(now)
+        if self._welcome:
+            frames.insert(0, self._welcome)
+            self._welcome = b""
         if not frames and now - self._last_write >= self._settings.heartbeat_s:
             frames = [HEADER.pack(self.next_transfer_offset, 0)]
         if frames:

@@ -24,11 +24,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.ha.group_transfer import GroupTransferService
 from mqlake.store.ha.ha_connection import OUTPUT_MAX, ConnectionSettings, HAConnection
+from mqlake.store.ha.membership import Member, Membership
 from mqlake.store.ha.protocol import Clock, SourceLog
 from mqlake.store.results import PutMessageFuture, PutMessageStatus, wake_all
 
@@ -88,6 +89,12 @@ class HAService:
         warn_of_ahead: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.port = 0
+        self.membership: Membership | None = None
+        """In a group with failover: whom puts wait for. Set it before start()."""
+        self.on_change: Callable[[], None] = lambda: None
+        """A replica has connected, or is gone."""
+        self.on_confirmed: Callable[[], None] = lambda: None
+        """More may be shown to consumers."""
         self._config = config
         self._log = log
         self._clock = clock
@@ -110,10 +117,14 @@ class HAService:
         self._sleep_until = 0.0
         self._is_scheduled = False
         self._stopped = False
-        self._trouble = LastingTrouble(logger)
+        self._trouble = ThrottledLog(logger)
         self._thread = threading.Thread(target=self._run, name="HAService", daemon=True)
         self.group_transfer = GroupTransferService(
-            self.ack_offsets, lambda: config.slave_timeout / 1000, clock=clock, wake=self._wake_for_deadline
+            self.ack_offsets,
+            lambda: config.slave_timeout / 1000,
+            clock=clock,
+            wake=self._wake_for_deadline,
+            reason=self._why_late,
         )
 
     # --- life
@@ -246,8 +257,53 @@ class HAService:
         ]
 
     def ack_offsets(self) -> list[int]:
-        """What each slave has acknowledged."""
+        """What each slave has acknowledged. In a group with failover the one end before which all in the in-sync set
+        have everything: as if there were one slave."""
+        if self.membership is not None:
+            return [self._confirm(self.membership)]
         return [connection.confirmed_offset for connection in self._counted()]
+
+    def acks(self) -> dict[Member, int]:
+        """What each connected replica of the group has acknowledged; of two connections of one the later counts."""
+        found = {}
+        for peer in self._peers:
+            connection = peer.connection
+            if connection.member is not None and connection.slave_ack_offset >= 0:
+                # a first report proves nothing, but everything before 0 everybody has
+                found[connection.member] = max(connection.confirmed_offset, 0)
+        return found
+
+    def _confirm(self, membership: Membership) -> int:
+        before = membership.confirmed
+        end = membership.confirm(self.acks(), self._log.max_offset, membership.clock())
+        if membership.confirmed > before:
+            self.on_confirmed()
+        return end
+
+    def confirmed_end(self) -> int | None:
+        """As Replicas.confirmed_end()."""
+        membership = self.membership
+        if membership is None or not membership.leads:
+            return None
+        membership.confirm(self.acks(), self._log.max_offset, membership.clock())
+        return membership.confirmed
+
+    def membership_changed(self) -> None:
+        """Other replicas are waited for, or the lease was renewed: puts that wait may be finished."""
+        self.group_transfer.acknowledged()
+
+    def _why_late(self, need: int, slaves: int) -> str:
+        membership = self.membership
+        if membership is None:
+            return f"{need} replicas are asked for (inSyncReplicas), and {slaves} slaves are connected"
+        if why := membership.why_not(membership.clock()):
+            return why
+        return f"the in-sync set is {sorted(each for each, _ in membership.members)}, and not all of it has the message"
+
+    def why_not(self) -> str:
+        """As Replicas.why_not()."""
+        membership = self.membership
+        return "" if membership is None else membership.why_not(membership.clock())
 
     def needed_from(self) -> int | None:
         """As Replicas.needed_from()."""
@@ -283,7 +339,7 @@ class HAService:
         config = self._config
         if config.min_in_sync_replicas <= 1:
             return ""
-        alive = self.in_sync_slaves + 1
+        alive = self.in_sync_slaves + 1 if self.membership is None else len(self.membership.members)
         if alive >= config.min_in_sync_replicas:
             return ""
         return (
@@ -294,6 +350,9 @@ class HAService:
     def wait_for_replicas(self, futures: list[PutMessageFuture]) -> None:
         """Finishes the futures when inSyncReplicas - 1 slaves have their bytes, or at slaveTimeout."""
         config = self._config
+        if self.membership is not None:
+            self.group_transfer.put_requests(futures, 2)
+            return
         need = config.in_sync_replicas
         if config.enable_auto_in_sync_replicas or config.slave_not_available_at_once:
             alive = self.in_sync_slaves + 1
@@ -407,13 +466,23 @@ class HAService:
             self._clock(),
             peer=peer_name,
             on_report=self.group_transfer.acknowledged,
+            on_hello=self._on_hello,
         )
         for other in self._peers:
-            if other.connection.host == host:
+            if other.connection.host == host and self.membership is None:
                 other.connection.supersede()
         peer = _Peer(sock, connection)
         self._peers = [*self._peers, peer]
         self._selector.register(sock, selectors.EVENT_READ, peer)
+
+    def _on_hello(self, epoch: int) -> str:
+        """As HAConnection asks."""
+        membership = self.membership
+        if membership is None:
+            return "this broker takes no part in failover"
+        if not membership.leads:
+            return "this broker is not master"
+        return "" if epoch == membership.epoch else f"this is the master of epoch {membership.epoch}"
 
     def _may_connect(self, host: str) -> bool:
         if not self._allowed:
@@ -441,6 +510,8 @@ class HAService:
             logger.info(
                 "slave %s: connected, begins at offset %d", connection.peer, connection.next_transfer_offset
             )
+            if connection.member is not None:
+                self.on_change()
         self._close_if_ended(peer)
 
     def _pump_all(self) -> bool:
@@ -500,6 +571,8 @@ class HAService:
             self._selector.unregister(peer.sock)
         _close_socket(peer)
         self._peers = [other for other in self._peers if other is not peer]
+        if peer.connection.member is not None:
+            self.on_change()
 
 
 def _close_socket(peer: _Peer) -> None:

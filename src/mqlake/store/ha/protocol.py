@@ -4,6 +4,12 @@
     master ─▶ slave    i64 physical offset │ i32 size │ size bytes   commit log bytes as they lie in the file
                        i64 physical offset │ 0                       heartbeat: where the next bytes would begin
 
+In a group with failover a slave says first who it is, and whose log it follows; the master answers before its frames.
+Neither can be taken for a report or a frame: one is an offset below 0, the other a size.
+
+    slave ─▶ master    i64 HELLO │ i64 epoch │ i64 replica │ i64 number of its store
+    master ─▶ slave    i64 epoch │ i32 WELCOME
+
 A frame never crosses the end of a commit log file, and may end anywhere inside a record. There is no handshake:
 the slave's first report is where the master begins to send. All numbers are big-endian and signed.
 """
@@ -18,6 +24,10 @@ from mqlake.errors import StoreError
 
 REPORT = struct.Struct(">q")
 HEADER = struct.Struct(">qi")
+
+HELLO_FRAME = struct.Struct(">qqqq")
+HELLO = -0x4D514C414B455F31
+WELCOME = -0x57454C43
 
 Buffer = bytes | bytearray | memoryview
 

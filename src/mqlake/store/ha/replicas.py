@@ -16,6 +16,14 @@ class Replicas(Protocol):
         """Why no message may be written (IN_SYNC_REPLICAS_NOT_ENOUGH); empty when one may."""
         ...
 
+    def why_not(self) -> str:
+        """Why this broker may not take messages now (SERVICE_NOT_AVAILABLE): it is not known to be the master."""
+        ...
+
+    def confirmed_end(self) -> int | None:
+        """What may be shown to consumers; None: everything."""
+        ...
+
     def needed_from(self) -> int | None:
         """The first offset that a connected slave has not got; None without slaves."""
         ...

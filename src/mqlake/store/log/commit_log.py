@@ -1,20 +1,18 @@
 """CommitLog: every message of every topic in one sequence, in the order of arrival.
 
-    check ──▶ lock: reserve ──▶ encode ──▶ publish ──▶ unlock
-                      │ a file with room    │ its size last: from here on readers see it
-                      │                     │
-                      │                     └ queue offset, physical offset, store time
-                      └ does not fit (8 bytes must stay): blank record, next file
+    check ──▶ Appender.append: reserve ─▶ write ─▶ publish
+                                          │
+                                          └ queue offset, physical offset, store time
 
-Every message takes this way, single or in a batch, encoded by Python (`put_message`, items of a batch) or by compiled
-code (`put_many`, a batch's blob). One writer at a time; what needs no order (properties, CRC, lengths) is done before
-the lock is taken. Whether the store takes messages at all, and when one counts as stored, DefaultMessageStore decides.
+Every message takes this way, single or in a batch, encoded by Python (`put_message`, a batch with CRC tails) or by
+compiled code (`put_many`, a batch's blob). What needs no order (properties, CRC, lengths) is done before the log's lock
+is taken. Whether the store takes messages at all, and when one counts as stored, DefaultMessageStore decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,7 +33,6 @@ from mqlake.formats.columns import (
     AppendedBatch,
     Int64s,
     append_batch,
-    warm_append,
 )
 from mqlake.formats.record import (
     CRC32_TAIL_LENGTH,
@@ -45,7 +42,6 @@ from mqlake.formats.record import (
     RECORD_SIZE_MIN,
     TOPIC_LENGTH_MAX_V1,
     calculate_message_length,
-    encode_blank,
     encode_record,
     encode_unpublished,
     topic_field,
@@ -59,9 +55,6 @@ from mqlake.message import (
     PROPERTY_INNER_NUM,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
     RETRY_GROUP_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     MessageExtBatch,
@@ -75,10 +68,20 @@ from mqlake.message import (
     properties_to_bytes,
     validate_topic,
 )
+from mqlake.message.policy import Policy, names_with
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file import ZERO_SIZE, MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.log_lock import LogLock
+from mqlake.store.log.appender import (
+    Appended,
+    Appender,
+    NoFileError,
+    QueueId,
+    QueueOffsets,
+    Write,
+    Written,
+    no_room,
+)
 from mqlake.store.log.single_put import SinglePut
 from mqlake.store.results import (
     APPEND_OK,
@@ -95,63 +98,17 @@ RECORD_OVER_BODY_MAX = 64 * 1024
 """Bytes that a record may exceed maxMessageSize by: header, topic and properties (RocketMQ 5.3.3)."""
 
 _WITHOUT_HOSTS_AND_TOPIC = RECORD_SIZE_MIN - 17
-_SPARE = END_FILE_MIN_BLANK_LENGTH
 _TRANSACTION_MASK = 0xC
 # prepared and rolled-back messages both have this bit; a committed one has an offset in its queue as any other
 _UNCOUNTED = MessageSysFlag.TRANSACTION_PREPARED_TYPE
 _SPECIAL_FLAGS = _UNCOUNTED | MessageSysFlag.INNER_BATCH_FLAG
-_TIMER_PROPERTIES = frozenset((PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS))
-_SPECIAL_PROPERTIES = _TIMER_PROPERTIES | {PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_NUM, PROPERTY_CRC32}
-
-QueueId = tuple[str, int]
-"""Topic and number of a queue."""
-QueueOffsets = dict[QueueId, int]
-
-
-class WrittenMany(NamedTuple):
-    """The result of a WriteMany: so many `records` of `size` bytes together, the first of `first_size` bytes; and the
-    records, bytes and sends (a batch is one) of each queue; where these are several puts, how many ns the longest of
-    them took."""
-
-    records: int
-    size: int
-    first_size: int
-    queue_counts: Sequence[int]
-    queue_bytes: Sequence[int]
-    queue_puts: Sequence[int]
-    longest_ns: int | None = None
-
-
-class WriteMany(Protocol):
-    """Writes whole records (v1, between IPv4 hosts, of simple messages) back to back to out[position:], as many as
-    leave 8 bytes free, with 4 zero bytes after them; but not the first one's TOTALSIZE.
-
-    `base_offset` is the physical offset of out[0]; `queue_offsets` are those that the queues' next messages get.
-    """
-
-    def __call__(
-        self,
-        out: U8Array,
-        position: int,
-        base_offset: int,
-        queue_offsets: Sequence[int],
-        store_timestamp: int,
-    ) -> WrittenMany: ...
-
-
-class AppendedMany(NamedTuple):
-    """Where many records went: physical offset of the first and one past the last, and what was written."""
-
-    wrote_offset: int
-    end_offset: int
-    store_timestamp: int
-    written: WrittenMany
-    queue_offsets: Sequence[int]
-    """Of the first message of each queue."""
+_TIMER_PROPERTIES = frozenset(names_with(Policy.TIMER))
+_SPECIAL_PROPERTIES = frozenset(names_with(Policy.PUT))
 
 
 class CommitLog:
-    """Appends to `files`. `queue_offsets` is (topic, queue id) → next queue offset, updated here."""
+    """Makes records of messages and has them appended to `files`. `queue_offsets` is (topic, queue id) → next queue
+    offset, updated by the appender."""
 
     def __init__(
         self,
@@ -172,22 +129,22 @@ class CommitLog:
         self.is_batch_topic = is_batch_topic
         self.delay_levels = parse_delay_levels(config.message_delay_level)
         self.max_delay_level = max(self.delay_levels)
-        self.begin_time_in_lock = 0
-        self._prefault = prefault
+        self.appender = Appender(config, files, queue_offsets, clock_ms=clock_ms, prefault=prefault)
         self._put_timer = put_timer
-        self._lock = LogLock()
         self._topics: dict[str, tuple[bytes, int]] = {}
         """Topics that may be written: the field of a record, and the record version that has it."""
-        self._last_file: MappedFile | None = None
-        self.why_no_puts = ""
-        """Once it is not known where the log ends."""
         # no field of a record of this size can be too long
         self._unchecked_max = min(config.max_message_size, PROPERTIES_LENGTH_MAX)
         self._prop_crc = config.enabled_append_prop_crc
         self._crc_tail_length = CRC32_TAIL_LENGTH if self._prop_crc else 0
         self.single = SinglePut(
-            queue_offsets, self._lock, _SPECIAL_PROPERTIES, self._unchecked_max, config.max_message_size
+            queue_offsets,
+            self.appender.lock,
+            _SPECIAL_PROPERTIES,
+            self._unchecked_max,
+            config.max_message_size,
         )
+        self.appender.on_file = self.single.use
 
     # ------------------------------------------------------------------ one message
 
@@ -213,57 +170,54 @@ class CommitLog:
         except MessageError as error:
             return _refusal(error)
         body_crc = crc32(body)
-        key = (msg.topic, msg.queue_id)
-        with self._lock:
-            self.begin_time_in_lock = begin = self.clock_ms()
-            try:
-                queue_offset = self.queue_offsets.get(key, 0) if advance else 0
-                if inner_batch:
-                    # its properties name the queue offset of its first message, so their length is not known before
-                    msg.properties[PROPERTY_INNER_BASE] = str(queue_offset)
-                    properties = properties_to_bytes(msg.properties)
-                    size = self._check_size(fixed, len(body), len(properties))
-                mapped_file = self._last_file
-                if mapped_file is None or mapped_file.wrote_position + size > mapped_file.file_size - _SPARE:
-                    mapped_file = self._reserve(size)
-                    if mapped_file is None:
-                        return self._no_file(size)
-                physical_offset = mapped_file.file_from_offset + mapped_file.wrote_position
-                size_bytes, rest = encode_unpublished(
-                    body,
-                    body_crc,
-                    msg.queue_id,
-                    msg.flag,
-                    queue_offset,
-                    physical_offset,
-                    msg.sys_flag,
-                    msg.born_timestamp,
-                    born_host,
-                    begin,
-                    store_host,
-                    msg.reconsume_times,
-                    msg.prepared_transaction_offset,
-                    topic,
-                    properties,
-                    version,
-                    self._prop_crc,
-                )
-                mapped_file.append_unpublished(size_bytes, rest, begin)
-                if mapped_file.wrote_position > mapped_file.wake_position and self._prefault is not None:
-                    self._prefault(mapped_file)
-                if advance:
-                    self.queue_offsets[key] = queue_offset + advance
-            except MessageError as error:
-                return _refusal(error)
-            finally:
-                self.begin_time_in_lock = 0
-        msg.store_timestamp = begin
+
+        def write(mapped_file: MappedFile, queue_offsets: Sequence[int], store_timestamp: int) -> Written:
+            nonlocal properties, size
+            queue_offset = queue_offsets[0] if advance else 0
+            if inner_batch:
+                # its properties name the queue offset of its first message, so their length is not known before
+                msg.properties[PROPERTY_INNER_BASE] = str(queue_offset)
+                properties = properties_to_bytes(msg.properties)
+                size = self._check_size(fixed, len(body), len(properties))
+                if not mapped_file.has_room(size):
+                    return no_room(size)
+            start = mapped_file.wrote_position
+            _, rest = encode_unpublished(
+                body,
+                body_crc,
+                msg.queue_id,
+                msg.flag,
+                queue_offset,
+                mapped_file.file_from_offset + start,
+                msg.sys_flag,
+                msg.born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                msg.reconsume_times,
+                msg.prepared_transaction_offset,
+                topic,
+                properties,
+                version,
+                self._prop_crc,
+            )
+            mapped_file.write_at(start + 4, rest)
+            return Written(1, size, size, (advance,), (size,), (1,))
+
+        try:
+            appended = self.appender.append(((msg.topic, msg.queue_id),), write, 0 if inner_batch else size)
+        except MessageError as error:
+            return _refusal(error)
+        except NoFileError as error:
+            return self._no_file(error.size)
+        assert appended is not None
+        queue_offset = appended.queue_offsets[0] if advance else 0
+        msg.store_timestamp = appended.store_timestamp
         msg.queue_offset = queue_offset
-        msg.physical_offset = physical_offset
+        msg.physical_offset = appended.wrote_offset
         self.single.learn(msg, topic)
-        return put_ok(
-            (APPEND_OK, physical_offset, size, msg.store_host, begin, queue_offset, None, advance or 1)
-        )
+        fields = (appended.wrote_offset, size, msg.store_host, appended.store_timestamp, queue_offset, None)
+        return put_ok((APPEND_OK, *fields, advance or 1, appended.pagecache_rt))
 
     def _check_size(self, fixed: int, body_length: int, properties_length: int) -> int:
         """TOTALSIZE of a record of `fixed` bytes and the others. MessageTooLargeError, PropertiesTooLargeError."""
@@ -337,46 +291,6 @@ class CommitLog:
             raise MessageError(f"an inner batch needs INNER_NUM of 1 to 32767, not {number!r}")
         return int(number)
 
-    # ------------------------------------------------------------------ files
-
-    def _reserve(self, size: int) -> MappedFile | None:
-        """The file that takes `size` more bytes and keeps 8 spare, rolling to the next one if necessary; None when no
-        file can."""
-        mapped_file = self._last_file or self._find_last_file()
-        if mapped_file is None:
-            return None
-        if mapped_file.wrote_position + size + END_FILE_MIN_BLANK_LENGTH <= mapped_file.file_size:
-            return mapped_file
-        if size + END_FILE_MIN_BLANK_LENGTH > self.config.mapped_file_size_commit_log:
-            return None
-        return self._roll(mapped_file)
-
-    def _find_last_file(self) -> MappedFile | None:
-        if self.why_no_puts:
-            raise OSError(self.why_no_puts)
-        self._last_file = self.files.get_last_mapped_file()
-        self.single.use(self._last_file)
-        return self._last_file
-
-    def _roll(self, full: MappedFile) -> MappedFile | None:
-        """Ends a file with a blank record over the bytes left and gives the next file.
-
-        The next file is made first: when the disk is full the old one stays as it is, able to take
-        smaller messages, and a later put tries again. OSError when what waits in a write buffer cannot be written.
-        """
-        following = self.files.create_next()
-        if following is None:
-            return None
-        full.append_blank(encode_blank(full.file_size - full.wrote_position))
-        if full.write_buffer is not None and following.write_buffer is None:
-            # the pool has no buffer left: what is written next is in the file at once, so what waits goes first
-            self.files.commit_all()
-        if self.config.warm_maped_file_enable:
-            full.unlock_in_memory()
-        self._last_file = following
-        self.single.use(following)
-        return following
-
     def _no_file(self, size: int) -> PutMessageResult:
         limit = self.config.mapped_file_size_commit_log - END_FILE_MIN_BLANK_LENGTH
         if size > limit:
@@ -395,46 +309,13 @@ class CommitLog:
         return known is not None and known[1] == 1
 
     def put_many(
-        self, queues: Sequence[QueueId], write: WriteMany, on_wanted: Callable[[], None] | None = None
-    ) -> AppendedMany | None:
-        """Appends what `write` makes of simple messages to `queues`, in one step: all become visible together. None
-        when nothing fits, or when this log is not written through a mapping: then they have to come singly. A `write`
-        that takes long has an `on_wanted`, which another thread calls that waits to put; and it may make its records
-        visible by itself. If it raises after that, this log takes nothing any more: the next start finds its end."""
-        with self._lock if on_wanted is None else self._lock.lent(on_wanted):
-            mapped_file = self._last_file
-            if mapped_file is None or self._prop_crc or not mapped_file.is_mapped:
-                return None
-            return self._write_many(mapped_file, mapped_file.array, queues, write)
-
-    def _write_many(
-        self, mapped_file: MappedFile, out: U8Array, queues: Sequence[QueueId], write: WriteMany
-    ) -> AppendedMany | None:
-        """Under the lock: has compiled code encode records at the end of a file, and publishes them."""
-        self.begin_time_in_lock = begin = self.clock_ms()
-        start, base = mapped_file.wrote_position, mapped_file.file_from_offset
-        try:
-            offsets = self.queue_offsets
-            queue_offsets = [offsets.get(queue, 0) for queue in queues]
-            written = write(out, start, base, queue_offsets, begin)
-            if written.records <= 0:
-                return None
-            end = start + written.size
-            mapped_file.publish(start, written.first_size.to_bytes(4, "big"), end, begin)
-            if end > mapped_file.wake_position and self._prefault is not None:
-                self._prefault(mapped_file)
-            for queue, offset, count in zip(queues, queue_offsets, written.queue_counts, strict=True):
-                offsets[queue] = offset + count
-        except BaseException as error:
-            # a record that has its size may have been answered: nothing may go there
-            if out[start : start + 4].any():
-                self.why_no_puts = f"where the log ends is not known any more: {error!r}"
-                self._last_file = None
-                self.single.close()
-            raise
-        finally:
-            self.begin_time_in_lock = 0
-        return AppendedMany(base + start, base + end, begin, written, queue_offsets)
+        self, queues: Sequence[QueueId], write: Write, on_wanted: Callable[[], None] | None = None
+    ) -> Appended | None:
+        """Appends what `write` makes of simple messages to `queues` (see Appender.append). None when nothing fits, or
+        when this log is not written through a mapping: then they have to come singly."""
+        if self._prop_crc:
+            return None
+        return self.appender.append(queues, write, on_wanted=on_wanted, mapped_only=True)
 
     # ------------------------------------------------------------------ classic batch
 
@@ -450,134 +331,152 @@ class CommitLog:
                     f"the batch has {len(batch.body)} bytes, maxMessageSize allows {self.config.max_message_size}"
                 )
             field, version = self._topics.get(batch.topic) or self._check_topic(batch.topic)
-            topic = field[version:]
-            if self._prop_crc or self.config.write_without_mmap:
-                return self._put_items(batch, topic, version)
-            result = self._put_blob(batch, topic, version)
-            if result.is_ok:
-                self.single.learn(batch, field)
+            result = self._put_batch(batch, field[version:], version)
+            self.single.learn(batch, field)
             return result
         except (MessageError, FormatError) as error:
             return _refusal(error)
+        except NoFileError as error:
+            return self._no_file(error.size)
 
     def _shared_properties(self, batch: MessageExtBatch) -> bytes:
         """What each message of a classic batch gets of the batch's properties."""
         return properties_to_bytes(batch.properties) if self.config.batch_inherits_properties else b""
 
-    def _put_blob(self, batch: MessageExtBatch, topic: bytes, version: int) -> PutMessageResult:
-        """The batch in one compiled pass, from its encoded body straight into the file. MessageError, FormatError."""
-        blob = np.frombuffer(batch.body, dtype=np.uint8)
-        born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
+    def _put_batch(self, batch: MessageExtBatch, topic: bytes, version: int) -> PutMessageResult:
+        """A record of each message: in one compiled pass from the encoded body straight into the file, but one by one
+        where compiled code may not write, or with CRC tails. MessageError, FormatError, NoFileError."""
         shared = self._shared_properties(batch)
-        appended: AppendedBatch | None = None
-        warm_append()  # loading it under the lock would hold up everybody
+        records: AppendedBatch | _Items | None = None
 
-        def write(
-            out: U8Array, position: int, base_offset: int, queue_offsets: Sequence[int], store_timestamp: int
-        ) -> WrittenMany:
-            nonlocal appended
-            appended = append_batch(
-                out,
-                position,
-                len(out) - position,
-                blob,
-                base_offset=base_offset,
-                topic=topic,
-                queue_id=batch.queue_id,
-                queue_offset=queue_offsets[0],
-                sys_flag=batch.sys_flag,
-                born_timestamp=batch.born_timestamp,
-                born_host=born_host,
-                store_timestamp=store_timestamp,
-                store_host=store_host,
-                reconsume_times=batch.reconsume_times,
-                extra_props=shared,
-                version=version,
-                max_record_size=self.config.max_message_size + RECORD_OVER_BODY_MAX,
+        def write(mapped_file: MappedFile, queue_offsets: Sequence[int], store_timestamp: int) -> Written:
+            nonlocal records
+            out = None if self._prop_crc else mapped_file.target_array()
+            start, base, queue_offset = (
+                mapped_file.wrote_position,
+                mapped_file.file_from_offset,
+                queue_offsets[0],
             )
-            first_size = int(appended.sizes[0]) if appended.n > 0 else 0
-            return WrittenMany(appended.n, appended.wrote, first_size, (appended.n,), (appended.wrote,), (1,))
+            if out is None:
+                records = self._encode_items(
+                    batch, topic, version, shared, queue_offset, base + start, store_timestamp
+                )
+                if not mapped_file.has_room(records.wrote):
+                    return no_room(records.wrote)
+                mapped_file.write_at(start + 4, records.data[4:] + ZERO_SIZE)
+            else:
+                records = self._write_blob(
+                    batch, topic, version, shared, mapped_file, out, queue_offset, store_timestamp
+                )
+            if records.n == NO_ROOM:
+                sys_flag = with_host_flags(
+                    batch.sys_flag, host_bytes(batch.born_host), host_bytes(batch.store_host)
+                )
+                return no_room(_size_of_records(batch, sys_flag, len(topic), shared, version))
+            first_size = int(records.sizes[0]) if records.n > 0 else 0
+            return Written(records.n, records.wrote, first_size, (records.n,), (records.wrote,), (1,))
 
-        size = 0
-        with self._lock:
-            while True:
-                mapped_file = self._reserve(size)
-                out = mapped_file.target_array() if mapped_file is not None else None
-                if mapped_file is None or out is None:
-                    return self._no_file(size)
-                many = self._write_many(mapped_file, out, ((batch.topic, batch.queue_id),), write)
-                assert appended is not None
-                if appended.n != NO_ROOM:
-                    break
-                sys_flag = with_host_flags(batch.sys_flag, born_host, store_host)
-                size = _size_of_records(batch, sys_flag, len(topic), shared, version)
-        if many is None:
-            raise _batch_error(appended.n)
-        return _stored(batch, many, appended.physical_offsets)
+        appended = self.appender.append(((batch.topic, batch.queue_id),), write)
+        assert records is not None
+        if appended is None:
+            raise _batch_error(records.n)
+        return _stored(batch, appended, records.physical_offsets)
 
-    def _put_items(self, batch: MessageExtBatch, topic: bytes, version: int) -> PutMessageResult:
-        """The batch message by message: where compiled code may not write, or each record gets a CRC tail.
-        MessageError, FormatError."""
+    def _write_blob(
+        self,
+        batch: MessageExtBatch,
+        topic: bytes,
+        version: int,
+        shared: bytes,
+        mapped_file: MappedFile,
+        out: U8Array,
+        queue_offset: int,
+        store_timestamp: int,
+    ) -> AppendedBatch:
+        """The records of a batch straight into the file, by compiled code where there is any. MessageError."""
+        start = mapped_file.wrote_position
+        return append_batch(
+            out,
+            start,
+            len(out) - start,
+            np.frombuffer(batch.body, dtype=np.uint8),
+            base_offset=mapped_file.file_from_offset,
+            topic=topic,
+            queue_id=batch.queue_id,
+            queue_offset=queue_offset,
+            sys_flag=batch.sys_flag,
+            born_timestamp=batch.born_timestamp,
+            born_host=host_bytes(batch.born_host),
+            store_timestamp=store_timestamp,
+            store_host=host_bytes(batch.store_host),
+            reconsume_times=batch.reconsume_times,
+            extra_props=shared,
+            version=version,
+            max_record_size=self.config.max_message_size + RECORD_OVER_BODY_MAX,
+        )
+
+    def _encode_items(
+        self,
+        batch: MessageExtBatch,
+        topic: bytes,
+        version: int,
+        shared: bytes,
+        queue_offset: int,
+        physical_offset: int,
+        store_timestamp: int,
+    ) -> _Items:
+        """The records of a batch, by Python. MessageError, FormatError."""
         born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
-        shared = self._shared_properties(batch)
         fixed = _WITHOUT_HOSTS_AND_TOPIC + len(born_host) + len(store_host) + version + len(topic)
-        items = [
-            (item.flag, item.body, _joined(item.properties, shared, ended=self._prop_crc))
-            for item in decode_messages(batch.body)
-        ]
-        if not items:
-            raise _batch_error(0)
-        total = sum(self._check_size(fixed, len(body), len(properties)) for _, body, properties in items)
-        key = (batch.topic, batch.queue_id)
-        with self._lock:
-            self.begin_time_in_lock = begin = self.clock_ms()
-            try:
-                mapped_file = self._reserve(total)
-                if mapped_file is None:
-                    return self._no_file(total)
-                queue_offset = self.queue_offsets.get(key, 0)
-                at = start = mapped_file.file_from_offset + mapped_file.wrote_position
-                records, offsets = [], []
-                for n, (flag, body, properties) in enumerate(items):
-                    record = encode_record(
-                        body,
-                        crc32(body),
-                        batch.queue_id,
-                        flag,
-                        queue_offset + n,
-                        at,
-                        batch.sys_flag,
-                        batch.born_timestamp,
-                        born_host,
-                        begin,
-                        store_host,
-                        batch.reconsume_times,
-                        0,
-                        topic,
-                        properties,
-                        version,
-                        self._prop_crc,
-                    )
-                    records.append(record)
-                    offsets.append(at)
-                    at += len(record)
-                mapped_file.append_record(b"".join(records), begin)
-                self.queue_offsets[key] = queue_offset + len(records)
-            finally:
-                self.begin_time_in_lock = 0
-        written = WrittenMany(len(records), total, len(records[0]), (len(records),), (total,), (1,))
-        return _stored(batch, AppendedMany(start, at, begin, written, (queue_offset,)), offsets)
+        records: list[bytes] = []
+        offsets = [physical_offset]
+        for n, item in enumerate(decode_messages(batch.body)):
+            properties = _joined(item.properties, shared, ended=self._prop_crc)
+            self._check_size(fixed, len(item.body), len(properties))
+            record = encode_record(
+                item.body,
+                crc32(item.body),
+                batch.queue_id,
+                item.flag,
+                queue_offset + n,
+                offsets[-1],
+                batch.sys_flag,
+                batch.born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                batch.reconsume_times,
+                0,
+                topic,
+                properties,
+                version,
+                self._prop_crc,
+            )
+            records.append(record)
+            offsets.append(offsets[-1] + len(record))
+        sizes = [len(record) for record in records]
+        return _Items(len(records), sum(sizes), offsets[:-1], sizes, b"".join(records))
 
     def close(self) -> None:
         """Closes the files. A put that comes too late finds no file to write to."""
-        with self._lock:
-            self._last_file = None
+        with self.appender.lock:
             self.single.close()
+            self.appender.write_to(None)
             self.files.close()
 
 
+class _Items(NamedTuple):
+    """As AppendedBatch, of records that are not in the file yet."""
+
+    n: int
+    wrote: int
+    physical_offsets: Sequence[int]
+    sizes: Sequence[int]
+    data: bytes
+
+
 def _stored(
-    batch: MessageExtBatch, many: AppendedMany, physical_offsets: Sequence[int] | Int64s
+    batch: MessageExtBatch, many: Appended, physical_offsets: Sequence[int] | Int64s
 ) -> PutMessageResult:
     batch.store_timestamp = many.store_timestamp
     batch.queue_offset = many.queue_offsets[0]
@@ -593,6 +492,7 @@ def _stored(
             many.queue_offsets[0],
             physical_offsets,
             many.written.records,
+            many.pagecache_rt,
         ),
     )
 

@@ -139,7 +139,7 @@ class LogEndFinder:
             return []
         return torn_records(chunk, self._flushed_until)
 
-    def find(self, end: int, last_timestamp: int, reason: str, torn_size: int = 0) -> LogEnd:
+    def find(self, end: int, last_timestamp: int, reason: str, torn_size: int) -> LogEnd:
         """Judges the log from `end` on, where its valid records end because of `reason`; `last_timestamp` (ms)
         is the last one's. `torn_size`: that of a torn record at `end`. Raises StoreCorruptError for damage."""
         found = LogEnd(end, last_timestamp)

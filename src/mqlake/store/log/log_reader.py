@@ -148,6 +148,14 @@ def end_in_file(mapped_file: MappedFile, start: int = 0) -> tuple[int, ScanStop]
     return found
 
 
+def used_files(log: MappedFileQueue) -> int:
+    """Files of the log without the empty ones after its end, which were allocated ahead; the first counts always."""
+    count = len(log.mapped_files)
+    while count > 1 and not end_in_file(log.mapped_files[count - 1])[0]:
+        count -= 1
+    return count
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Piece:
     """Positions [start, end) of a file of which [.., limit) is to be scanned."""

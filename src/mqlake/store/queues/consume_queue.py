@@ -51,7 +51,7 @@ class ConsumeQueue(UnitQueue):
     While it `stops_at_gaps` no unit is written after one: a crash must not leave pre-blanks that the log could fill.
     """
 
-    __slots__ = ("_ahead", "_read_to", "ext", "stops_at_gaps")
+    __slots__ = ("_ahead", "_read_to", "ext", "lost_end", "stops_at_gaps")
 
     dtype = CQ_DTYPE
     unit = UNIT
@@ -70,6 +70,8 @@ class ConsumeQueue(UnitQueue):
         super().__init__(topic, queue_id, directory, file_size, pool, size_key="mappedFileSizeConsumeQueue")
         self.ext = ext
         self.stops_at_gaps = False
+        # the messages before this one are lost, as somebody has accepted: units of theirs lead to it
+        self.lost_end = 0
         # units read ahead for who reads on: the files as they were, the first one's position, and the units
         self._ahead: tuple[list[PooledFile], int, bytes] = ([], 0, b"")
         self._read_to = -1
@@ -176,7 +178,9 @@ class ConsumeQueue(UnitQueue):
         or what is there already left out."""
         end, file_size = self.files.max_offset, self.files.file_size
         file_start = offset - offset % file_size
-        if self.stops_at_gaps and offset > (0 if self.is_empty else end):
+        is_accepted = 0 < offset == self.lost_end * CQ_STORE_UNIT_SIZE
+        fill = PRE_BLANK
+        if self.stops_at_gaps and not is_accepted and offset > (0 if self.is_empty else end):
             self._note_gap(0 if self.is_empty else end // CQ_STORE_UNIT_SIZE)
             return offset, b""
         if self.is_empty:
@@ -184,19 +188,22 @@ class ConsumeQueue(UnitQueue):
                 self.files.destroy()  # one empty file of another place
             self.min_logic_offset = offset
             start = file_start
-            if offset > 0:
+            if offset > 0 and not is_accepted:
                 self._note_gap(0)
         elif offset < end:
             logger.warning("%s: units from %d on are dispatched again", self, offset // CQ_STORE_UNIT_SIZE)
             return end, data[end - offset :]
         else:
-            logger.warning("%s: the units from %d on are missing", self, self.max_offset_in_queue)
-            self._note_gap(end // CQ_STORE_UNIT_SIZE)
+            if is_accepted:
+                fill = bytes(data[:CQ_STORE_UNIT_SIZE])
+            else:
+                logger.warning("%s: the units from %d on are missing", self, self.max_offset_in_queue)
+                self._note_gap(end // CQ_STORE_UNIT_SIZE)
             start = end
             if end < file_start:
-                self.files.write(end, PRE_BLANK * (-end % file_size // CQ_STORE_UNIT_SIZE))
+                self.files.write(end, fill * (-end % file_size // CQ_STORE_UNIT_SIZE))
                 start = file_start
-        return start, PRE_BLANK * ((offset - start) // CQ_STORE_UNIT_SIZE) + bytes(data)
+        return start, fill * ((offset - start) // CQ_STORE_UNIT_SIZE) + bytes(data)
 
     # ------------------------------------------------------------------ reading
 

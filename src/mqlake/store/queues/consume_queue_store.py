@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from mqlake.store.files.pooled_file_queue import remove_if_empty
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
+from mqlake.store.queues.lost_ends import LostEnds, QueueEnd
 from mqlake.store.queues.unit_queue import I64Array, Units
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class ConsumeQueueStore:
     ) -> None:
         self.pool = FilePool(read_only=read_only)
         self.queue_offsets: dict[tuple[str, int], int] = {}
+        self.lost_ends = LostEnds(config)
         self.logics_msg_timestamp = 0
         # set while the log is dispatched again: the (topic, queue id) that may be made, so that nothing deleted returns
         self.only_missing: Container[tuple[str, int]] | None = None
@@ -95,6 +97,8 @@ class ConsumeQueueStore:
         self._by_wire_topic: dict[bytes, dict[int, Queue]] = {}
         self._dirty: set[Queue] = set()
         self._stops_at_gaps = False
+        self.readable_from: Callable[[int], int] = lambda commit_log_min: commit_log_min
+        """From where on messages can be read, also from an archive, given where the log begins."""
         # what dispatches and what deletes exclude each other
         self._lock = threading.RLock()
 
@@ -140,6 +144,7 @@ class ConsumeQueueStore:
                 topic, queue_id, directory, config.mapped_file_size_consume_queue, pool, ext=ext
             )
             queue.stops_at_gaps = self._stops_at_gaps
+            queue.lost_end = self.lost_ends.get((topic, queue_id), 0)
         self._table.setdefault(topic, {})[queue_id] = queue
         return queue
 
@@ -149,7 +154,8 @@ class ConsumeQueueStore:
         """Takes stock of the directories. Raises WrongFileSizeError, StoreCorruptError, and StoreError when a
         topic's queues are of another type than its queue.type. Read-only, types are taken as they are found,
         and the ends are searched, as no recovery follows."""
-        for topic, queue_id, queue_type in self._on_disk():
+        self.lost_ends.load()
+        for topic, queue_id, queue_type in self.on_disk():
             if not self.pool.read_only and self._queue_type_of(topic) != queue_type:
                 raise StoreError(
                     f"the queues of topic {topic} on disk are {queue_type}, its queue.type is "
@@ -160,7 +166,8 @@ class ConsumeQueueStore:
             if self.pool.read_only:
                 queue.recover(thorough=False)
 
-    def _on_disk(self) -> Iterator[tuple[str, int, str]]:
+    def on_disk(self) -> Iterator[tuple[str, int, str]]:
+        """(topic, queue id, queue type) of each directory of a queue. OSError."""
         for root, queue_type in ((self._root, SIMPLE_CQ), (self._batch_root, BATCH_CQ)):
             for topic in _directories(root):
                 for name in _directories(f"{root}/{topic}"):
@@ -169,7 +176,7 @@ class ConsumeQueueStore:
 
     def refresh(self) -> None:
         """Read-only beside a running writer: new queues, new files, new ends. A queue has its own refresh."""
-        for topic, queue_id, queue_type in self._on_disk():
+        for topic, queue_id, queue_type in self.on_disk():
             if self.get(topic, queue_id) is None:
                 self._add(topic, queue_id, queue_type)
         for queue in self:
@@ -196,9 +203,31 @@ class ConsumeQueueStore:
     def recover_queue_offsets(self, commit_log_min: int) -> None:
         """Fills `queue_offsets` from the ends of the queues, and corrects their beginnings."""
         self.queue_offsets.clear()
+        self.queue_offsets.update(self.lost_ends)
         for queue in self:
-            self.queue_offsets[queue.topic, queue.queue_id] = queue.max_offset_in_queue
-            queue.correct_min_offset(commit_log_min)
+            place = queue.topic, queue.queue_id
+            self.queue_offsets[place] = max(queue.max_offset_in_queue, self.lost_ends.get(place, 0))
+            queue.correct_min_offset(self._begin(queue, commit_log_min))
+
+    def _begin(self, queue: Queue, commit_log_min: int) -> int:
+        """The physical offset at which a queue may begin. What the store works on itself is always in the log."""
+        if is_system_topic(queue.topic):
+            return commit_log_min
+        return self.readable_from(commit_log_min)
+
+    def reach_back(self, commit_log_min: int) -> None:
+        """More of the log can be read than was known: the queues begin where their files do, or later."""
+        for queue in self:
+            with self._lock:
+                queue.begin_anew(self._begin(queue, commit_log_min))
+
+    def accept_loss(self, ends: Iterable[QueueEnd]) -> None:
+        """The log has lost the last messages of these queues: none of the queue offsets before `ends` is given again.
+        OSError."""
+        self.lost_ends.add(ends)
+        for queue in self:
+            if isinstance(queue, ConsumeQueue):
+                queue.lost_end = self.lost_ends.get((queue.topic, queue.queue_id), 0)
 
     @property
     def max_physic_offset(self) -> int:
@@ -350,7 +379,7 @@ class ConsumeQueueStore:
         deleted = 0
         for queue in self:
             with self._lock:  # for one queue at a time: dispatch goes on meanwhile
-                deleted += queue.delete_expired_file(commit_log_min)
+                deleted += queue.delete_expired_file(self._begin(queue, commit_log_min))
         return deleted
 
     def clean_expired(self, commit_log_min: int) -> int:
@@ -359,7 +388,7 @@ class ConsumeQueueStore:
         deleted = 0
         for queue in self:
             with self._lock:
-                expired = -1 < queue.max_physic_offset <= commit_log_min
+                expired = -1 < queue.max_physic_offset <= self._begin(queue, commit_log_min)
                 following = self.queue_offsets.get((queue.topic, queue.queue_id))
                 waiting = following is not None and following > queue.max_offset_in_queue
                 if expired and not waiting and not is_system_topic(queue.topic):
@@ -374,6 +403,7 @@ class ConsumeQueueStore:
             queues = self.queues(topic)
             for queue in queues.values():
                 self._remove(queue)
+            self.lost_ends.forget(topic)
             return bool(queues)
 
     def delete_ended(self, topic: str, ends: Mapping[int, int]) -> None:

@@ -24,6 +24,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
+from mqlake.store.queues.lost_ends import QueueEnd
 
 logger = logging.getLogger(__name__)
 
@@ -158,9 +159,11 @@ class DoubtfulEnds:
         self.again_from: int | None = None
         self.reached = queues.max_physic_offset
         self._dropped: list[tuple[Queue, int, list[int]]] = []
+        self._ends: list[tuple[QueueEnd, int]] = []
         for queue in queues:
             looked_at = queue.max_physic_offset > start or isinstance(queue, BatchConsumeQueue)
             end, places = queue.files.max_offset, list[int]()
+            known = QueueEnd(queue.topic, queue.queue_id, queue.max_offset_in_queue), queue.max_physic_offset
             while (
                 looked_at
                 and len(places) < DROPPED_MAX
@@ -168,13 +171,19 @@ class DoubtfulEnds:
             ):
                 places.append(int(queue.last_unit()[0]))
                 queue.drop_last()
+            if looked_at:
+                self._ends.append(known)
             if places or queue.ends_in_damage:
-                logger.warning(
-                    "%s: the unit at %d cannot be right: it is rebuilt", queue, queue.max_offset_in_queue
-                )
                 self._dropped.append((queue, end, places))
                 before = max(0, queue.max_physic_offset)
                 self.again_from = before if self.again_from is None else min(self.again_from, before)
+
+    def warn(self) -> None:
+        """Names the queues of which units are made again."""
+        for queue, _, _ in self._dropped:
+            logger.warning(
+                "%s: the unit at %d cannot be right: it is rebuilt", queue, queue.max_offset_in_queue
+            )
 
     def reached_at(self, log_end: int, queues: ConsumeQueueStore) -> int:
         """How far the queues reach as evidence of what the log has lost: a unit that is wrong by itself says
@@ -182,6 +191,10 @@ class DoubtfulEnds:
         if any(log_end in places for _, _, places in self._dropped):
             return self.reached
         return max((queue.max_physic_offset for queue in queues), default=-1)
+
+    def lost(self, log_end: int) -> list[QueueEnd]:
+        """Where the queues ended that had messages from `log_end` on."""
+        return [end for end, reached in self._ends if reached > log_end]
 
     def settle(self, log_end: int) -> None:
         """After the log was dispatched again: erases what has not come back, except what may lead to a damaged

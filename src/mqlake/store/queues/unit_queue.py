@@ -277,6 +277,12 @@ class UnitQueue(ABC):
             number = self._skip_blanks(self.first_from(commit_log_min))
         self._begin_at(number)
 
+    def begin_anew(self, commit_log_min: int) -> None:
+        """As correct_min_offset(), also to an earlier unit, as far as there are files."""
+        if not self.is_empty:
+            self._begin_at(self._skip_blanks(self.files.min_offset // self.unit_size))
+            self.correct_min_offset(commit_log_min)
+
     def _begin_at(self, number: int) -> None:
         self.min_logic_offset = number * self.unit_size
         self._min_physical = self._physical_at(number)

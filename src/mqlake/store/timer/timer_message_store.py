@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import FormatError
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.timer import (
@@ -57,7 +57,7 @@ from mqlake.message import (
 )
 from mqlake.store.dispatch import Arrival
 from mqlake.store.message_store import DefaultMessageStore
-from mqlake.store.results import PutMessageStatus
+from mqlake.store.results import NEVER_STORED, PutMessageStatus
 from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_metrics import TimerMetrics
@@ -89,7 +89,6 @@ RECOUNT_S = 3600.0
 CLEAN_S = 30.0
 RATE_SAMPLES = 10
 DELAY_MAX_MS = 2**31 - 1
-_NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
 class _DamageError(Exception):
@@ -132,7 +131,7 @@ class TimerMessageStore:
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._trouble = LastingTrouble(logger)
+        self._trouble = ThrottledLog(logger)
         self._topic_hashes: dict[str, int] = {}
         self._catching_up = True
         self._is_promoted = False
@@ -606,7 +605,7 @@ class TimerMessageStore:
             for name in (PROPERTY_TIMER_ENQUEUE_MS, PROPERTY_TIMER_DEQUEUE_MS):
                 del message.properties[name]
             return self._store_one(message)
-        if result.status in _NEVER_STORED:
+        if result.status in NEVER_STORED:
             self.skipped += 1
             logger.error(
                 "the timer message at %d can never be delivered to %s: %s",
@@ -793,7 +792,8 @@ class TimerMessageStore:
     @property
     def dequeue_behind(self) -> int:
         """Messages that are due and not delivered yet."""
-        return self.pending_within((-self.precision_ms // 1000,))[0]
+        (late,) = self.pending_within((-self.precision_ms // 1000,))
+        return late
 
     @property
     def offset_behind(self) -> int:

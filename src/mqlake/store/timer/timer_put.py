@@ -19,16 +19,16 @@ from mqlake.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
-    PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_OUT_MS,
     TIMER_TOPIC,
     MessageExtBrokerInner,
 )
+from mqlake.message.policy import Policy, names_with
 from mqlake.store.config import MessageStoreConfig
 
-TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+TIMER_PROPERTIES = names_with(Policy.TIMER)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG_MAX = 2**63 - 1
 

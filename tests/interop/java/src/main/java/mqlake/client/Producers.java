@@ -22,7 +22,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * producer.start    name, namesrv; timeoutMillis, queues (of a topic it makes), compressFrom (bytes), retries (0),
- *                   tls; accessKey and secretKey to sign with
+ *                   tls; accessKey and secretKey to sign with; apiTimeoutMillis (60,000) of routes and heartbeats
  * producer.send     name, topic, how, messages           results: one for each send, see {@link Messages}
  *     how           sync, async, oneway                  the producer chooses the queue
  *                   queue                                the messages' queueId
@@ -76,6 +76,9 @@ final class Producers implements RequestLoop.Service {
         producer.setPollNameServerInterval(1000);
         producer.setHeartbeatBrokerInterval(1000);
         Patience.give(producer);
+        if (request.containsKey("apiTimeoutMillis")) {
+            producer.setMqClientApiTimeout(request.getIntValue("apiTimeoutMillis"));
+        }
         // Unless told otherwise, what failed shows as a failure, and nothing is stored twice.
         producer.setRetryTimesWhenSendFailed(request.getIntValue("retries"));
         producer.setRetryTimesWhenSendAsyncFailed(request.getIntValue("retries"));

@@ -121,6 +121,8 @@ final class PushConsumers implements RequestLoop.Service {
         // A heartbeat that a restart swallows is otherwise sent again after 30 seconds.
         consumer.setHeartbeatBrokerInterval(1000);
         consumer.setPersistConsumerOffsetInterval(1000);
+        // Else the last offset that it commits may be of before what it has just consumed, for ever.
+        consumer.setAwaitTerminationMillisWhenShutdown(Patience.MILLIS);
         Patience.give(consumer);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);

@@ -1,0 +1,344 @@
+# cython: language_level=3, infer_types=True, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, embedsignature=False
+"""Usual pulls: frames to numbers, and units to answers that leave straight from the mapped log.
+
+    frames ──match_pulls──▶ plan and numbers of each ─▶ fast_pull: units, file and limits ──give_pulls──▶ sendmsg
+                                           └─▶ what pull_lease gave before the round ─┘   head │ run │ run │ head │ …
+
+A plan (see fast_pull) is a header without its three numbers. Nothing is copied but units, heads and short runs: sendmsg
+gets the stretches of the mapped log in which the records lie. What does not fit into the socket is gathered by
+`take_rest`.
+"""
+
+from libc.stdint cimport INT32_MAX
+from libc.string cimport memset
+
+from mqlake.native.prim cimport *
+from mqlake.native.pull_layout cimport *
+from mqlake.native.system cimport *
+from mqlake.native.text cimport read_digits, write_number
+from mqlake.native.units cimport follow, put_runs
+
+cdef enum:
+    DIGITS_MAX = 18
+
+# --- frames --------------------------------------------------------------------------------------------------
+
+
+cdef inline i64 read_number(Bytes data, i64 position, i64 end, i64 *value) noexcept nogil:
+    """Where decimal digits without leading zeros end; -1 when there is no such number."""
+    stop = read_digits(data, position, end, value)
+    length = stop - position
+    if length < 1 or length > DIGITS_MAX or (length > 1 and data[position] == 48):
+        return -1
+    return stop
+
+
+cdef bint match_plan(Bytes data, i64 position, i64 end, i64 *plan, Bytes octets, i64 *pull) noexcept nogil:
+    """True if the header is the plan's; its numbers are in the pull then."""
+    cdef i64 at = plan[TEXT_AT], length
+    cdef i64 numbers[3]
+    for piece in range(4):
+        length = plan[HEADER_0 + piece]
+        if length > end - position or not same_bytes(data, position, octets, at, length):
+            return False
+        position += length
+        at += length
+        if piece < 3:
+            position = read_number(data, position, end, &numbers[piece])
+            if position < 0:
+                return False
+    pull[OPAQUE] = numbers[plan[OPAQUE_IS]]
+    pull[QUEUE_OFFSET] = numbers[plan[QUEUE_OFFSET_IS]]
+    pull[COMMIT_OFFSET] = numbers[plan[COMMIT_OFFSET_IS]]
+    return position == end and pull[OPAQUE] <= INT32_MAX
+
+
+cdef i64 match(Bytes data, i64 start, i64 stop, i64 hint, i64 plans, i64 *numbers, Bytes octets) noexcept nogil:
+    """How many pulls of known plans begin data[start:stop]. `hint` is the plan that is tried first, of `plans`."""
+    cdef Pull *pulls = <Pull *>(numbers + PULLS_AT)
+    cdef Plan *rows = <Plan *>numbers
+    cdef i64 count = 0, size, word, end, found, plan
+    while count < PULLS_MAX and stop - start >= 8:
+        size, word = load32(data, start), load32(data, start + 4)
+        # a header in JSON, and no body
+        if size < 4 or size > stop - start - 4 or word != size - 4:
+            break
+        end = start + 4 + size
+        found = -1
+        for n in range(min(plans, LOOK_MAX)):
+            plan = (hint + n) % plans
+            if match_plan(data, start + 8, end, rows[plan], octets, pulls[count]):
+                found = plan
+                break
+        if found < 0:
+            break
+        pulls[count][PLAN] = found
+        pulls[count][END] = end
+        hint = found + 1
+        start = end
+        count += 1
+    return count
+
+
+# --- answers -------------------------------------------------------------------------------------------------
+
+
+cdef i64 put_head(Room octets, i64 at, i64 *plan, i64 *pull) noexcept nogil:
+    """Writes what comes before the records of an answer; where it ends."""
+    text = plan[TEXT_AT]
+    for piece in range(4):
+        text += plan[HEADER_0 + piece]
+    end = at + 8
+    for piece in range(5):
+        end = put(octets, end, octets, text, plan[ANSWER_0 + piece])
+        text += plan[ANSWER_0 + piece]
+        if piece == 0:
+            end = write_number(octets, end, pull[NEXT])
+        elif piece == 1:
+            end = write_number(octets, end, pull[MIN_OFFSET])
+        elif piece == 2:
+            end = write_number(octets, end, pull[MAX_OFFSET])
+        elif piece == 3:
+            end = write_number(octets, end, pull[OPAQUE])
+    store32(octets, at, end - at - 4 + pull[SIZE])
+    store32(octets, at + 4, end - at - 8)
+    return end
+
+
+cdef i64 choose(i64 *pull, i64 *plan, i64 *numbers, Room octets) noexcept nogil:
+    """Copies the units that the plan's filter lets through to CHOSEN, with their queue offsets, as many as an answer
+    has; how many. 0 as well when there may be more of them than those that are at hand."""
+    cdef i64 tags = TAGS_AT + pull[PLAN] * TAGS_MAX, count = 0, looked_at = 0, unit, code
+    while looked_at < pull[UNITS] and count < plan[COUNT_MAX]:
+        unit = pull[UNITS_START] + looked_at * UNIT_SIZE
+        code = load64(octets, unit + 12)
+        for tag in range(tags, tags + plan[TAGS]):
+            if numbers[tag] == code:
+                copy(octets, CHOSEN_AT + count * UNIT_SIZE, octets, unit, UNIT_SIZE)
+                numbers[CHOSEN_OFFSETS_AT + count] = pull[QUEUE_OFFSET] + looked_at
+                count += 1
+                break
+        looked_at += 1
+    pull[NEXT] = pull[QUEUE_OFFSET] + looked_at
+    return 0 if count < plan[COUNT_MAX] and pull[IS_WHOLE] == 0 else count
+
+
+cdef Given give(i64 count, int fd, i64 *numbers, Room octets) noexcept nogil:
+    """Answers the first of `count` pulls, as many as lead to their own whole records; how many, the bytes of the
+    answers, how many of these the socket `fd` took: with -1 none, they are left for `take_rest`."""
+    cdef Pull *pulls = <Pull *>(numbers + PULLS_AT)
+    cdef Plan *rows = <Plan *>numbers
+    cdef i64 *runs = numbers + RUNS_AT
+    cdef iovec *iov = <iovec *>(numbers + IOV_AT)
+    cdef i64 parts = 0, gathered = 0, units_at, unit_count, topic_at, head, at
+    cdef i64 *pull
+    cdef i64 *plan
+    cdef i64 *queue_offsets
+    cdef i64 found, size, run_count
+    cdef Given given
+    cdef msghdr message
+    given.pulls = given.size = given.sent = 0
+    while given.pulls < count and given.size < STEP_BYTES_MAX:
+        pull = <i64 *>pulls[given.pulls]
+        plan = <i64 *>rows[pull[PLAN]]
+        units_at, unit_count, queue_offsets = pull[UNITS_START], pull[UNITS], NULL
+        if plan[TAGS] > 0:
+            units_at, unit_count = CHOSEN_AT, choose(pull, plan, numbers, octets)
+            queue_offsets = numbers + CHOSEN_OFFSETS_AT
+        if unit_count > MESSAGES_MAX or parts + 1 + unit_count > IOV_MAX:
+            break
+        topic_at = plan[TEXT_AT]
+        for piece in range(4):
+            topic_at += plan[HEADER_0 + piece]
+        for piece in range(5):
+            topic_at += plan[ANSWER_0 + piece]
+        data = <Bytes>pull[FILE]
+        found, size, run_count = follow(
+            data, pull[FILE_END], pull[FILE_BASE], octets, units_at, unit_count, octets, topic_at, plan[TOPIC_LENGTH],
+            plan[QUEUE_ID], pull[QUEUE_OFFSET], queue_offsets, plan[BYTES_MAX], False, runs,
+        )
+        if found <= 0:
+            break
+        pull[FOUND] = found
+        pull[SIZE] = size
+        if plan[TAGS] == 0:
+            pull[NEXT] = pull[QUEUE_OFFSET] + found
+        elif found < unit_count:
+            pull[NEXT] = queue_offsets[found]
+        pull[LAST_OFFSET] = load64(octets, units_at + (found - 1) * UNIT_SIZE)
+        pull[LAST_SIZE] = load32(octets, units_at + (found - 1) * UNIT_SIZE + 8)
+        head = HEADS_AT + given.pulls * HEAD_SIZE_MAX
+        iov[parts].iov_base = octets + head
+        iov[parts].iov_len = put_head(octets, head, plan, pull) - head
+        given.size += <i64>iov[parts].iov_len + size
+        parts += 1
+        if size < run_count * RUN_SIZE_MIN and size <= GATHERED_SIZE - gathered:
+            at = GATHERED_AT + gathered
+            put_runs(octets, at, data, runs, run_count)
+            gathered += size
+            iov[parts].iov_base, iov[parts].iov_len = octets + at, size
+            parts += 1
+        else:
+            for run in range(run_count):
+                iov[parts].iov_base = <Room>data + runs[2 * run]
+                iov[parts].iov_len = runs[2 * run + 1] - runs[2 * run]
+                parts += 1
+        given.pulls += 1
+    numbers[IOV_COUNT] = parts
+    if fd >= 0 and given.size > 0:
+        memset(&message, 0, sizeof(message))
+        message.msg_iov, message.msg_iovlen = iov, parts
+        given.sent = max(<i64>0, <i64>sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL))
+    return given
+
+
+# --- without Python ------------------------------------------------------------------------------------------
+
+
+cdef bint may_be_pull(Bytes received, i64 start, i64 stop) noexcept nogil:
+    """Whether the frame may have a header that begins as those of PULL_MESSAGE and LITE_PULL_MESSAGE do."""
+    if stop - start < 18:
+        return False
+    digit, following = received[start + 16], received[start + 17]
+    return (digit == 49 and following == 49) or (digit == 51 and following == 54)
+
+
+cdef bint prepare_pull(i64 *pull, i64 *plan, Room octets) noexcept nogil:
+    """Gives the pull what its plan has for this round; False when that is not enough for it."""
+    offset = pull[QUEUE_OFFSET]
+    end = min(offset + plan[SPAN], plan[READY_MAX])
+    if plan[IS_READY] == 0 or offset < plan[READY_MIN] or offset >= end:
+        return False
+    cdef bint is_whole = end <= plan[READY_TO]
+    if not plan[READY_FROM] <= offset < plan[READY_TO] or not (is_whole or plan[TAGS] > 0):
+        return False
+    unit = UNITS_AT + (pull[PLAN] * UNITS_AHEAD + offset - plan[READY_FROM]) * UNIT_SIZE
+    if load64(octets, unit) < plan[READY_FLOOR]:
+        return False
+    pull[FILE] = plan[READY_FILE]
+    pull[FILE_END] = plan[READY_FILE_END]
+    pull[FILE_BASE] = plan[READY_FILE_BASE]
+    pull[UNITS_START] = unit
+    pull[UNITS] = min(end, plan[READY_TO]) - offset
+    pull[IS_WHOLE] = is_whole
+    pull[MIN_OFFSET] = plan[READY_MIN]
+    pull[MAX_OFFSET] = plan[READY_MAX]
+    return True
+
+
+cdef void note_pull(i64 *pull, i64 *plan, i64 fd, i64 turn, i64 elapsed) noexcept nogil:
+    """Counts an answered pull."""
+    plan[TAKEN_PULLS] += 1
+    plan[TAKEN_MESSAGES] += pull[FOUND]
+    plan[TAKEN_BYTES] += pull[SIZE]
+    if elapsed >= SLOW_NS:
+        plan[TAKEN_SLOW] += 1
+        plan[TAKEN_SLOW_NS] += elapsed
+    else:
+        plan[TAKEN_NS] += elapsed
+    plan[TAKEN_NEXT] = pull[NEXT]
+    plan[TAKEN_COMMIT] = pull[COMMIT_OFFSET]
+    plan[TAKEN_FD] = fd
+    plan[TAKEN_LAST_OFFSET] = pull[LAST_OFFSET]
+    plan[TAKEN_LAST_SIZE] = pull[LAST_SIZE]
+    plan[TAKEN_TURN] = turn
+
+
+cdef i64 take(Bytes received, i64 start, i64 stop, int fd, i64 *numbers, Room octets) noexcept nogil:
+    """Answers the pulls at the beginning of received[start:stop] whose plans are ready; where the next frame begins.
+
+    What `fd` does not take of an answer is left for `take_rest`, and CUT_FD says so: nothing else may be sent to it,
+    and no other pull be taken, before.
+    """
+    cdef Pull *pulls = <Pull *>(numbers + PULLS_AT)
+    cdef Plan *rows = <Plan *>numbers
+    cdef i64 total = 0, count, ready, began, elapsed
+    cdef Given given
+    while may_be_pull(received, start, stop) and total < ROUND_BYTES_MAX:
+        began = clock_ns(CLOCK_MONOTONIC)
+        count = match(received, start, stop, numbers[HINT], numbers[KNOWN], numbers, octets)
+        ready = 0
+        while ready < count and prepare_pull(pulls[ready], rows[pulls[ready][PLAN]], octets):
+            ready += 1
+        if ready == 0:
+            break
+        given = give(ready, fd, numbers, octets)
+        if given.pulls == 0:
+            break
+        elapsed = clock_ns(CLOCK_MONOTONIC) - began
+        for n in range(given.pulls):
+            numbers[TURN] += 1
+            note_pull(pulls[n], rows[pulls[n][PLAN]], fd, numbers[TURN], elapsed)
+        numbers[HINT] = (pulls[given.pulls - 1][PLAN] + 1) % numbers[KNOWN]
+        start = pulls[given.pulls - 1][END]
+        total += given.size
+        if given.sent < given.size:
+            numbers[CUT_FD] = fd
+            numbers[CUT_SIZE] = given.size
+            numbers[CUT_AT] = given.sent
+            break
+    return start
+
+
+# --- for Python ----------------------------------------------------------------------------------------------
+
+
+cdef int check(i64[::1] numbers, u8[::1] octets) except -1:
+    if numbers.shape[0] != NUMBERS_SIZE or octets.shape[0] != OCTETS_SIZE:
+        raise ValueError("these are no arrays of pull_layout")
+    return 0
+
+
+def match_pulls(const u8[::1] data, i64 start, i64 stop, i64 hint, i64 plans, i64[::1] numbers, u8[::1] octets):
+    """How many pulls of known plans begin data[start:stop]. `hint` is the plan that is tried first, of `plans`."""
+    check(numbers, octets)
+    if not 0 <= start <= stop <= data.shape[0] or not 0 < plans <= PLANS_MAX or hint < 0:
+        raise ValueError(f"{start}:{stop} of {data.shape[0]} bytes, plan {hint} of {plans}")
+    cdef Bytes received = bytes_of(data)
+    cdef i64 *cells = &numbers[0]
+    cdef Bytes texts = &octets[0]
+    cdef i64 count
+    with nogil:
+        count = match(received, start, stop, hint, plans, cells, texts)
+    return count
+
+
+def give_pulls(i64 count, int fd, i64[::1] numbers, u8[::1] octets):
+    """Answers the first of `count` pulls (see give); (how many, bytes of the answers, how many `fd` took)."""
+    check(numbers, octets)
+    if not 0 <= count <= PULLS_MAX:
+        raise ValueError(f"{count} pulls")
+    cdef i64 *cells = &numbers[0]
+    cdef Room texts = &octets[0]
+    cdef Given given
+    with nogil:
+        given = give(count, fd, cells, texts)
+    return given.pulls, given.size, given.sent
+
+
+def take_pulls(const u8[::1] data, i64 start, i64 stop, int fd, i64[::1] numbers, u8[::1] octets):
+    """Answers the pulls at the beginning of data[start:stop] whose plans are ready; where the next frame begins."""
+    check(numbers, octets)
+    if not 0 <= start <= stop <= data.shape[0]:
+        raise ValueError(f"{start}:{stop} of {data.shape[0]} bytes")
+    return take(bytes_of(data), start, stop, fd, &numbers[0], &octets[0])
+
+
+def take_rest(i64 sent, i64[::1] numbers, u8[::1] data):
+    """Copies what the socket did not take of the last answers, all after the first `sent` bytes, into `data`; how many
+    bytes."""
+    cdef iovec *iov = <iovec *>&numbers[IOV_AT]
+    cdef Room out = room_of(data)
+    cdef i64 at = 0, length, skipped
+    if numbers.shape[0] != NUMBERS_SIZE:
+        raise ValueError("this is no array of pull_layout")
+    for part in range(numbers[IOV_COUNT]):
+        length = iov[part].iov_len
+        skipped = min(sent, length)
+        sent -= skipped
+        if length - skipped > data.shape[0] - at:
+            break
+        copy(out, at, <Bytes>iov[part].iov_base, skipped, length - skipped)
+        at += length - skipped
+    return at

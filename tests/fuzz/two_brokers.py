@@ -1,0 +1,138 @@
+"""Two brokers, one with the compiled way and one without, to which bytes are given beside their ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+from mqlake.broker.controller import BrokerController
+from mqlake.broker.fast.fast_send import FastSend
+from mqlake.broker.requests import send_message
+from mqlake.message import ids
+from mqlake.remoting.connection import Connection
+from mqlake.remoting.epoll_transport import EpollTransport
+from tests.broker.fast.test_fast_send import send
+from tests.broker.live import make_controller
+from tests.fuzz.keeping_transport import KeepingTransport
+
+
+def draw_alike() -> None:
+    """What brokers draw by lot is the same on both, from now on."""
+    ids.create_uniq_id = lambda: "A" * 32
+    send_message.random.randrange = lambda stop: stop - 1
+
+
+class TwoBrokers:
+    """Bytes are given to them beside their ports. Their directories are made anew at times."""
+
+    def __init__(self, directory: str | None = None) -> None:
+        """`directory`: of the stores' directory; the current one without it."""
+        self.runs = 0
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self._directory = tempfile.TemporaryDirectory(dir=directory or os.getcwd())
+        self._brokers = [
+            # what asks producers about half messages writes to the log when it likes
+            make_controller(Path(self._directory.name) / name, transactionCheckInterval="3600000")
+            for name in ("fast", "plain")
+        ]
+        self._loop.run_until_complete(self._start(*self._brokers))
+
+    async def _start(self, fast: BrokerController, plain: BrokerController) -> None:
+        for controller in (fast, plain):
+            await controller.start()
+        fast_path = fast.server.fast_paths[0]
+        assert isinstance(fast_path, FastSend)
+        await asyncio.to_thread(fast_path.load)
+        plain.server.fast_paths = ()
+        await self._answers(fast, send()), await self._answers(plain, send())
+        [self.loop] = (loop for loop in fast.fast_loops if loop.endpoint is fast.server)
+
+    @property
+    def fast(self) -> BrokerController:
+        return self._brokers[0]
+
+    def close(self) -> None:
+        for controller in self._brokers:
+            self._loop.run_until_complete(controller.stop())
+        self._loop.close()
+        self._directory.cleanup()
+
+    def run(self, data: bytes, cut: int | None = None) -> None:
+        self._loop.run_until_complete(self._run(data, cut))
+        self.runs += 1
+
+    def give(self, data: bytes, cut: int | None = None) -> None:
+        """To the one with compiled code alone, whatever it answers."""
+        answered = self._answers(self.fast, data) if cut is None else None
+        answered = answered or self._answers_of_loop(self.fast, data[: cut or 0], data[cut or 0 :])
+        self._loop.run_until_complete(answered)
+        self.runs += 1
+
+    async def _run(self, data: bytes, cut: int | None) -> None:
+        fast, plain = self._brokers
+        if cut is None:
+            said, expected = await self._answers(fast, data), await self._answers(plain, data)
+        else:
+            reads = data[:cut], data[cut:]
+            said = await self._answers_of_loop(fast, *reads)
+            expected = await self._answers(plain, *reads)
+        assert said == expected, (said, expected, data, cut)
+        ends = [controller.broker.store.max_phy_offset for controller in self._brokers]
+        assert ends[0] == ends[1]
+
+    async def _answers(self, controller: BrokerController, *reads: bytes) -> bytes:
+        """What a connection answers to what reads bring, and whether it was closed then."""
+        connection, transport = Connection(controller.server, self._loop), KeepingTransport()
+        connection.connection_made(transport)
+        connection.remote_address = "127.0.0.1:1"
+        for data in filter(None, reads):
+            room = connection.get_buffer(-1)
+            room[: len(data)] = data
+            connection.buffer_updated(len(data))
+            await asyncio.sleep(0)
+            while controller.server.in_flight:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            if transport.closing:
+                break
+        connection.connection_lost(None)
+        return self._comparable(controller, bytes(transport.written)) + (
+            b"closed" if transport.closing else b""
+        )
+
+    async def _answers_of_loop(self, controller: BrokerController, *reads: bytes) -> bytes:
+        """The same, of a socket of the compiled loop."""
+        peer, sock = socket.socketpair()
+        connection = Connection(controller.server, self._loop)
+        await self._loop.connect_accepted_socket(lambda: connection, sock)
+        connection.remote_address = "127.0.0.1:1"
+        connection._undecided = False
+        self.loop.move(connection)
+        assert isinstance(connection.transport, EpollTransport)
+        peer.setblocking(False)
+        for data in filter(None, reads):
+            with contextlib.suppress(BrokenPipeError):
+                peer.send(data)
+            while self.loop.turn():
+                await asyncio.sleep(0)
+            while controller.server.in_flight:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        answers, closed = b"", connection.closed
+        with contextlib.suppress(BlockingIOError):
+            while more := peer.recv(1 << 20):
+                answers += more
+        peer.close()
+        connection.abort()
+        await asyncio.sleep(0)
+        return self._comparable(controller, answers) + (b"closed" if closed else b"")
+
+    @staticmethod
+    def _comparable(controller: BrokerController, answers: bytes) -> bytes:
+        return answers.replace(b"7F000001%08X" % controller.port, b"-" * 16)

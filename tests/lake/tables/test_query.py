@@ -1,0 +1,93 @@
+"""SQL over topics: only the tables that are named are read, as of one moment, and what is wrong is said."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqlake.errors import ConfigError, MissingPartError, NotThereError, TableError
+from mqlake.lake.tables.query import query
+from mqlake.lake.tables.topic import TopicTable
+from tests.lake.tables.lakes import expected, lake_of, put, topic_of
+from tests.waiting import until
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[TopicTable]:
+    put(tmp_path / "store", 20)
+    wanted = [topic_of(tmp_path / "store", topic) for topic in ("Orders", "Other")]
+    return TopicTable.open_all(lake_of(tmp_path, "delta"), wanted)
+
+
+def test_columns_and_rows(tables: list[TopicTable], tmp_path: Path) -> None:
+    tables[0].append_new()
+    names, rows = query('select count(*) as n, max(queueOffset) as last from "Orders"', tables)
+    offsets = [row["queueOffset"] for row in expected(tmp_path / "store")]
+    assert (names, rows) == (["n", "last"], [(10, max(offsets))])
+    joined = "select count(*) from orders join OTHER using (queueId, queueOffset)"
+    pairs = {(row["queueId"], row["queueOffset"]) for row in expected(tmp_path / "store", "Other")}
+    both = sum((row["queueId"], row["queueOffset"]) in pairs for row in expected(tmp_path / "store"))
+    assert query(joined, tables)[1] == [(both,)]
+    assert query("select 1 as one", [])[1] == [(1,)]
+    zone = query("select current_setting('timezone') as zone", [])[1]
+    assert zone == [("UTC",)]
+
+
+def test_only_tables_that_are_named_are_asked(
+    tables: list[TopicTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for name in ("union", "at"):
+        real = getattr(TopicTable, name)
+
+        def noted(self: TopicTable, *given: Any, name: str = name, real: Any = real) -> Any:
+            asked.append(f"{name} {self.topic.topic}")
+            return real(self, *given)
+
+        monkeypatch.setattr(TopicTable, name, noted)
+    query("select count(*) from other", tables)
+    assert asked == ["union Other"]
+    query("select count(*) from Orders", tables, datetime.now(UTC))
+    assert asked == ["union Other", "at Orders"]
+
+
+def test_as_of_a_moment(tables: list[TopicTable], tmp_path: Path) -> None:
+    last = expected(tmp_path / "store")[-1]["storeTimestamp"]
+    until(lambda: datetime.now(UTC) > last + timedelta(milliseconds=1))
+    put(tmp_path / "store", 10, 20)
+    moment = last + timedelta(milliseconds=1)
+    assert query("select count(*) from Orders", tables, moment)[1] == [(10,)]
+    assert query("select count(*) from Orders", tables)[1] == [(15,)]
+
+
+def test_what_is_wrong_is_said(tables: list[TopicTable], tmp_path: Path) -> None:
+    with pytest.raises(NotThereError, match="Nobody"):
+        query("select 1 from Nobody", tables)
+    with pytest.raises(ConfigError, match="nothing") as refused:
+        query("select nothing from Orders", tables)
+    assert not isinstance(refused.value, NotThereError) and str(refused.value).strip() == str(refused.value)
+    for sql, said in (
+        ("select cast('a table that does not exist' as int)", "does not exist"),
+        ("create table x (a int); create table x (a int)", "already exists"),
+    ):
+        with pytest.raises(ConfigError, match=said) as refused:
+            query(sql, [])
+        assert not isinstance(refused.value, NotThereError), sql
+    with pytest.raises(ConfigError, match="there is no statement"):
+        query("", tables)
+    tables[0].append_new()
+    [data] = (tmp_path / "lake").rglob("*.parquet")
+    data.unlink()
+    with pytest.raises(TableError, match="a data file of the table is gone") as told:
+        query("select count(*) from Orders where queueId = 0", tables)
+    assert "Invalid Input" not in str(told.value) and "Traceback" not in str(told.value)
+
+
+def test_without_duckdb_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(MissingPartError, match=r"pip install 'mqlake\[lake\]'"):
+        query("select 1", [])
