@@ -1,5 +1,6 @@
 # make demo    the main job: flights into a store, a crash, recovery, Spark over the log
 # make test [TESTS=DIR]   the tests (Java peers and Spark included); of a part that is missing they are skipped and named
+#   what fails runs once more, alone, and is named as flaky if it passes then; RETRY= runs nothing twice
 # make test-all   and those that are left to the night: other clients in other languages, longer variants
 # make setup   the environment of the development in .venv, from requirements.lock
 # make native  native code compiled again, in place
@@ -26,6 +27,7 @@ DEMO := .venv-demo
 INSTALL ?= --install
 TEST_PARTS := java javac maven node npm chromium strace systemd etcd
 BIN := $(VENV)/bin
+RETRY ?= 1
 # most tests wait for another process, so there are more of them than processors
 WORKERS ?= 6
 # compiled modules are kept: each of the many processes would compile all it imports
@@ -83,7 +85,7 @@ test-all: TEST_PARTS += go
 test test-all: | python
 	@$(PYTHON) tools/parts.py $(INSTALL) $(if $(MQLAKE_REQUIRE_PARTS),,--optional) $(TEST_PARTS)
 	@$(MAKE) --no-print-directory $(VENV)/.native
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(CHOSEN) $(TESTS)
+	$(BIN)/python -m tools.run_tests $(if $(RETRY),,--no-retry) -n $(WORKERS) --dist loadfile $(CHOSEN) $(TESTS)
 
 check: $(VENV)/.native
 	$(BIN)/ruff format --check .

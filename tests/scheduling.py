@@ -136,6 +136,22 @@ class KindScheduling(LoadFileScheduling):  # type: ignore[misc]
         file: str = super()._split_scope(nodeid)
         return TOGETHER.get(file, file)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test at which a worker died, if it died. That test is over, and the rest of its file is run elsewhere.
+
+        xdist 3.8 would run the test again and again, and give a worker files that are over, for which it waits.
+        """
+        workload = self.assigned_work.get(node, {})
+        crashed = next(
+            (test for tests in workload.values() for test, over in tests.items() if not over), None
+        )
+        if crashed is not None:
+            workload[self._split_scope(crashed)][crashed] = True
+        for file in [file for file, tests in workload.items() if all(tests.values())]:
+            del workload[file]
+        super().remove_node(node)
+        return crashed
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         number = self.nodes.index(node)
         self.workqueue.move_to_end(preferred(list(self.workqueue), number), last=False)
