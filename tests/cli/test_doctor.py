@@ -70,11 +70,21 @@ def test_a_damaged_store_is_a_problem(tmp_path: Path) -> None:
     assert line.startswith("problem") and line.endswith(f"mqlake store verify {root}")
 
 
-def test_nothing_there_is_no_problem(tmp_path: Path) -> None:
-    result = run("--store", tmp_path / "none" / "yet")
+def test_nothing_there_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run()
     assert "start one with `mqlake serve`" in result.stdout
     assert "problem" not in result.stdout
     assert f"disk of {tmp_path}" in result.stdout
+
+
+def test_a_data_directory_that_was_named_has_to_be_there(tmp_path: Path) -> None:
+    """A misspelt one would pass for a sound one."""
+    (tmp_path / "file").touch()
+    for name, text in (("none", "there is no such directory"), ("file", "a store is a directory")):
+        result = run("--store", tmp_path / name, "--json")
+        found = checks(result)[f"store {tmp_path / name}"]
+        assert result.exit_code == 1 and (found["status"], found["found"]) == ("problem", text)
 
 
 def test_a_name_server_that_was_asked_for_has_to_answer() -> None:

@@ -19,7 +19,7 @@ from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, stop_on_signals
 from mqlake.cli.complete import complete_group, complete_topic
 from mqlake.cli.consume_pop import PopJob
-from mqlake.cli.options import json_option, time_ms
+from mqlake.cli.options import Whole, json_option, time_ms
 from mqlake.cli.output import count_text, note, progress
 from mqlake.cli.produce import queue_matches
 from mqlake.cli.standard_streams import unguarded
@@ -217,7 +217,7 @@ def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) ->
 @click.option("--tags", help="Only messages with this tag, or with one of several: `a || b`.")
 @click.option("--sql", metavar="CONDITION", help="Only messages whose properties match this SQL92 condition.")
 @click.option("--queue", "wanted", metavar="[BROKER:]ID", multiple=True, help="Only this queue; repeatable.")
-@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option("-c", "--count", type=Whole(1), help="Stop after this many messages.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic had at the start.")
 @click.option(
     "--until",

@@ -77,9 +77,10 @@ def doctor(where: ClientConfig, store: str, as_json: bool) -> None:
 
     The exit status is 1 if there is a problem; warnings do not count. Nothing is modified.
     """
-    given = click.get_current_context().get_parameter_source("namesrv") is not ParameterSource.DEFAULT
-    asked = given or where.namesrv_addr != DEFAULT_ADDRESS
-    checks = [*machine(), *ports(), *directory(store), *run(cluster(where, asked=asked))]
+    source_of = click.get_current_context().get_parameter_source
+    asked = source_of("namesrv") is not ParameterSource.DEFAULT or where.namesrv_addr != DEFAULT_ADDRESS
+    named = source_of("store") is not ParameterSource.DEFAULT
+    checks = [*machine(), *ports(), *directory(store, named=named), *run(cluster(where, asked=asked))]
     TABLE.show(checks, as_json=as_json)
     if any(check.status is Status.PROBLEM for check in checks):
         sys.exit(EXIT_PROBLEM)
@@ -151,8 +152,11 @@ def ports() -> Iterator[Check]:
             yield Check(f"port {port}", Status.OK, f"free for a {name}")
 
 
-def directory(path: str) -> Iterator[Check]:
-    """The disk that a data directory is on, and the stores in it."""
+def directory(path: str, *, named: bool) -> Iterator[Check]:
+    """The disk that a data directory is on, and the stores in it; a directory that was named has to be there."""
+    if named and not os.path.isdir(path):
+        text = "a store is a directory" if os.path.exists(path) else "there is no such directory"
+        yield Check(f"store {path}", Status.PROBLEM, text, "name the data directory of a broker with --store")
     there = Path(path).absolute()
     while not there.exists():
         there = there.parent

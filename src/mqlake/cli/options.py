@@ -27,6 +27,9 @@ def directory_argument(command: Command) -> Command:
     return click.argument("directory", metavar="DIR", type=click.Path())(command)
 
 
+LONG_MAX = 2**63 - 1
+
+
 class ExistingPath(click.Path):
     """A file or a directory that has to be there. What is not raises NotThereError: the command line is in order."""
 
@@ -43,6 +46,16 @@ class ExistingFile(click.File):
         if isinstance(value, str) and value != "-" and not os.path.exists(value):
             raise NotThereError(f"{value}: there is no such file")
         return super().convert(value, param, ctx)
+
+
+class Whole(click.IntRange):
+    """A whole number from `min` to the largest that 64 bits hold, as RocketMQ's long."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if found > LONG_MAX:
+            self.fail(f"{found} is too large (at most {LONG_MAX}).", param, ctx)
+        return found
 
 
 def json_option(command: Command) -> Command:

@@ -25,7 +25,7 @@ from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, stop_on_signals
 from mqlake.cli.complete import complete_topic
-from mqlake.cli.options import json_option, time_ms
+from mqlake.cli.options import Whole, json_option, time_ms
 from mqlake.cli.output import count_text, note, print_json, progress, size_text
 from mqlake.client.config import ClientConfig
 from mqlake.client.produce.producer import Producer, ProducerConfig, select_by_hash
@@ -225,7 +225,7 @@ def _delay(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     is_flag=True,
     help="In bodies, -k, -t and -p, {n} is the number of the message, from 0, {ms} the time, {uuid} a random id.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="With -m: send this many, of the texts in turn.")
+@click.option("--count", type=Whole(1), help="With -m: send this many, of the texts in turn.")
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N messages a second."
 )

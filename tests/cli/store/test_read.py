@@ -10,15 +10,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from mqlake.cli.main import cli
-from mqlake.cli.options import time_ms
+from mqlake.cli.options import Whole, time_ms
 from mqlake.message import create_message_id
 from mqlake.message.rendering import body_text
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
+from tests.cli.every_command import leaves
 from tests.cli.test_main import MQLAKE, run
 from tests.golden import CASES, unpack
 from tests.store.check.test_verify import record_at
@@ -383,3 +385,23 @@ def test_bodies_on_a_line() -> None:
     assert body_text(b"x" * 1000) == "x" * 60 + "…"
     assert body_text("ü".encode() * 1000) == "ü" * 60 + "…"
     assert body_text(b"\x00" + "ü".encode() * 1000).endswith("…")
+
+
+def test_every_number_of_every_command_has_a_largest_value() -> None:
+    """Without one, numbers that no long holds end in a traceback somewhere below."""
+    unbounded = [
+        (" ".join(path), parameter.name)
+        for path, command in leaves(cli).items()
+        for parameter in command.params
+        if isinstance(parameter.type, click.types.IntParamType)
+        and not isinstance(parameter.type, Whole)
+        and getattr(parameter.type, "max", None) is None
+        and not getattr(parameter, "count", False)
+    ]
+    assert not unbounded
+
+
+def test_a_number_that_no_long_holds(store: Path) -> None:
+    result = mqlake("dump", store, "--max", 10**23)
+    assert result.exit_code == 2 and "'--max': 1" + "0" * 23 + " is too large" in result.output
+    assert len(lines(mqlake("dump", store, "--json", "--max", 2**63 - 1))) == COUNT

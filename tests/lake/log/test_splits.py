@@ -219,6 +219,7 @@ def test_records_behind_a_broken_one_are_damage_whoever_died(damaged: Path) -> N
 
 def test_an_empty_store_has_no_splits(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
+    (tmp_path / "checkpoint").touch()
     assert plan(str(tmp_path)) == []
 
 

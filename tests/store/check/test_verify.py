@@ -243,6 +243,14 @@ def test_no_store(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- consume queues
 
 
+def test_a_file_that_is_none_of_the_log(store: Path) -> None:
+    """RocketMQ's broker does not start beside it; a name that was cut short is a log file that nobody reads."""
+    foreign = store / "commitlog" / "0000000000000000"
+    foreign.touch()
+    report = verify_store(store)
+    assert [(f.kind, f.path) for f in report.of(Severity.DAMAGE)] == [("foreign file", str(foreign))]
+
+
 def test_a_wrong_unit(store: Path) -> None:
     path = store / "consumequeue/Orders/1/00000000000000000000"
     flip(path, 5 * 20 + 15)

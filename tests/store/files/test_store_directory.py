@@ -5,14 +5,49 @@ from pathlib import Path
 import pytest
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
-from mqlake.store.files.store_directory import check_is_store, refuse_light_queues, refuse_rocksdb
+from mqlake.store.files.store_directory import (
+    STORE_ENTRIES,
+    check_is_store,
+    foreign_files,
+    refuse_light_queues,
+    refuse_rocksdb,
+)
 
 
 @pytest.mark.parametrize("must_exist", [True, False])
 def test_a_store(tmp_path: Path, must_exist: bool) -> None:
     (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / "00000000000000000000").touch()
     (tmp_path / "lost+found").mkdir()  # its own file system
     check_is_store(str(tmp_path), must_exist=must_exist)
+
+
+@pytest.mark.parametrize("entry", sorted({*STORE_ENTRIES} - {"commitlog"}))
+def test_a_store_without_messages(tmp_path: Path, entry: str) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / entry).mkdir()
+    check_is_store(str(tmp_path), must_exist=True)
+
+
+@pytest.mark.parametrize("foreign", [[], ["readme.txt"], ["lost+found"], ["0000"]])
+def test_an_empty_place_to_mount_a_disk_is_no_store(tmp_path: Path, foreign: list[str]) -> None:
+    """It would pass for a store in which all is well, while the messages are on a disk that is not there."""
+    (tmp_path / "commitlog").mkdir()
+    for name in foreign:
+        (tmp_path / "commitlog" / name).touch()
+    check_is_store(str(tmp_path), must_exist=False)
+    with pytest.raises(NotAStoreError, match=r"commitlog has no log file.* mount it first"):
+        check_is_store(str(tmp_path), must_exist=True)
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    for name in ("00000000000000000000", "readme.txt", "0000000000000000000a"):
+        (tmp_path / name).touch()
+    assert foreign_files(str(tmp_path)) == [
+        str(tmp_path / "0000000000000000000a"),
+        str(tmp_path / "readme.txt"),
+    ]
 
 
 def test_a_new_or_empty_directory_becomes_one(tmp_path: Path) -> None:

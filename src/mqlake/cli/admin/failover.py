@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from mqlake.cli.admin.shared import admin_command
-from mqlake.cli.options import confirm, yes_option
+from mqlake.cli.options import Whole, confirm, yes_option
 from mqlake.cli.output import print_json
 from mqlake.cli.table import Column, Table
 from mqlake.client.admin import Admin
@@ -156,7 +156,7 @@ async def status(admin: Admin, broker: str, cluster: str | None, service: str | 
 
 
 @failover.command()
-@click.argument("replica", type=click.IntRange(0))
+@click.argument("replica", type=Whole(0))
 @click.option(
     "--unclean",
     is_flag=True,
@@ -205,7 +205,7 @@ async def resign(admin: Admin, broker: str, cluster: str | None, service: str | 
 
 
 @failover.command()
-@click.argument("replica", type=click.IntRange(0))
+@click.argument("replica", type=Whole(0))
 @click.option("--undo", is_flag=True, help="Let it be a member again.")
 @_group_options
 @admin_command

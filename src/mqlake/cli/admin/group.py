@@ -20,7 +20,7 @@ from mqlake.cli.admin.shared import (
     targets,
     topic_option,
 )
-from mqlake.cli.options import confirm, time_ms, yes_option
+from mqlake.cli.options import Whole, confirm, time_ms, yes_option
 from mqlake.cli.output import as_object, print_fields, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
@@ -120,7 +120,7 @@ def _plain(value: Any) -> str:
 @click.option(
     "-r",
     "--retries",
-    type=click.IntRange(-1),
+    type=Whole(-1),
     help="Redeliveries before a message becomes a dead letter.  [16]",
 )
 @admin_command
@@ -394,10 +394,10 @@ def reset_time(text: str) -> int:
     "-q",
     "--queue",
     "queue_id",
-    type=click.IntRange(0),
+    type=Whole(0),
     help="Reset only this queue; requires --broker and --offset.",
 )
-@click.option("-o", "--offset", type=click.IntRange(0), help="New offset in --queue.")
+@click.option("-o", "--offset", type=Whole(0), help="New offset in --queue.")
 @click.option("-f", "--force", type=bool, default=True, help="Also move forward, skipping messages.  [true]")
 @yes_option
 @admin_command
@@ -505,7 +505,7 @@ async def group_clone_offset(
 @click.option(
     "-q",
     "--share",
-    type=click.IntRange(min=0),
+    type=Whole(0),
     default=0,
     show_default=True,
     metavar="N",
@@ -522,9 +522,7 @@ async def group_set_mode(admin: Admin, group: str, topic: str, mode: str, share:
 @group.command("polling")
 @group_argument
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
-@click.option(
-    "-q", "--queue", type=click.IntRange(min=-1), default=-1, show_default=True, help="-1: any queue."
-)
+@click.option("-q", "--queue", type=Whole(-1), default=-1, show_default=True, help="-1: any queue.")
 @admin_command
 async def group_polling(admin: Admin, group: str, topic: str, queue: int, as_json: bool) -> None:
     """Show how many pops of the group wait for messages."""

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mqlake.cli.admin.shared import admin_command, group_argument, topic_argument
-from mqlake.cli.options import time_ms
+from mqlake.cli.options import Whole, time_ms
 from mqlake.cli.output import as_object, note, print_fields, print_json, time_text
 from mqlake.cli.standard_streams import EXIT_NOT_FOUND
 from mqlake.client.admin import Admin
@@ -118,10 +118,8 @@ async def _view(
 @message.command("by-offset")
 @topic_argument
 @click.option("-b", "--broker", required=True, metavar="BROKER", help="Broker of the queue, by name.")
-@click.option("-i", "-q", "--queue", "queue_id", type=click.IntRange(0), required=True, help="Queue id.")
-@click.option(
-    "-o", "--offset", type=click.IntRange(0), required=True, help="Offset of the message in the queue."
-)
+@click.option("-i", "-q", "--queue", "queue_id", type=Whole(0), required=True, help="Queue id.")
+@click.option("-o", "--offset", type=Whole(0), required=True, help="Offset of the message in the queue.")
 @body_file_option
 @admin_command
 async def by_offset(
@@ -185,9 +183,7 @@ def _body(body: bytes) -> str:
 @click.option("-k", "--keys", help="Keys, separated by spaces.")
 @click.option("-c", "--tags", help="Tag.")
 @click.option("-b", "--broker", metavar="BROKER", help="Send to a queue of this broker.")
-@click.option(
-    "-i", "-q", "--queue", "queue_id", type=click.IntRange(0), help="Send to this queue of --broker."
-)
+@click.option("-i", "-q", "--queue", "queue_id", type=Whole(0), help="Send to this queue of --broker.")
 @admin_command
 async def send(
     admin: Admin,

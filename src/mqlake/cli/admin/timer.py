@@ -15,6 +15,7 @@ from mqlake.cli.admin.shared import (
     topic_argument,
     topic_option,
 )
+from mqlake.cli.options import Whole
 from mqlake.cli.output import print_fields, print_json, print_json_line, print_table, time_text
 from mqlake.client.admin import Admin
 from mqlake.formats.timer import TimerCheckpointData
@@ -71,9 +72,7 @@ async def status(admin: Admin, broker: str | None, cluster: str | None, as_json:
 @broker_option
 @cluster_option
 @topic_option
-@click.option(
-    "--max", "count_max", type=click.IntRange(1), default=1000, show_default=True, help="At most so many."
-)
+@click.option("--max", "count_max", type=Whole(1), default=1000, show_default=True, help="At most so many.")
 @listing_command
 async def list_(
     admin: Admin, broker: str | None, cluster: str | None, topic: str | None, count_max: int, as_json: bool

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mqlake.cli.lake.shared import Given, lake_options, opened
-from mqlake.cli.options import json_option, time_ms
+from mqlake.cli.options import Whole, json_option, time_ms
 from mqlake.cli.output import note, print_json, print_table, progress, size_text, time_text
 
 EXIT_NOT_SOUND = 1
@@ -85,9 +85,7 @@ def _text(value: Any) -> Any:
 
 @click.command()
 @lake_options
-@click.option(
-    "--sample", type=click.IntRange(min=0), default=100, show_default=True, help="Rows compared with the log."
-)
+@click.option("--sample", type=Whole(0), default=100, show_default=True, help="Rows compared with the log.")
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, given: Given, sample: int, as_json: bool) -> None:

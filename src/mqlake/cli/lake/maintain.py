@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from mqlake.cli.lake.shared import Given, age_option, lake_options, opened
-from mqlake.cli.options import confirm, json_option, size_option, time_ms, yes_option
+from mqlake.cli.options import Whole, confirm, json_option, size_option, time_ms, yes_option
 from mqlake.cli.output import count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import TableError
 
@@ -18,7 +18,9 @@ def _before(seconds: float) -> datetime:
 
 @click.command()
 @lake_options
-@click.option("--to-version", type=int, metavar="N", help="A snapshot's id (Iceberg), or a version (Delta).")
+@click.option(
+    "--to-version", type=Whole(0), metavar="N", help="A snapshot's id (Iceberg), or a version (Delta)."
+)
 @click.option(
     "--to-time", metavar="TIME", help="The last version committed by then: ISO 8601, or ms since 1970."
 )
@@ -80,9 +82,7 @@ def compact(given: Given, file_bytes: int, as_json: bool) -> None:
 @click.command()
 @lake_options
 @age_option("--older-than", "7d", "Versions of this age, as 12h.")
-@click.option(
-    "--keep", type=click.IntRange(min=1), default=20, show_default=True, help="Versions kept at least."
-)
+@click.option("--keep", type=Whole(1), default=20, show_default=True, help="Versions kept at least.")
 @json_option
 def expire(given: Given, older_than: float, keep: int, as_json: bool) -> None:
     """Forget old versions, and delete the files that only they have.

@@ -11,7 +11,7 @@ import click
 import orjson
 
 from mqlake.base.net import parse_address
-from mqlake.cli.options import confirm, json_option, yes_option
+from mqlake.cli.options import Whole, confirm, json_option, yes_option
 from mqlake.cli.output import print_fields, print_json
 from mqlake.errors import ConfigError, RemotingConnectError
 
@@ -80,8 +80,8 @@ def list_closed(admin: str, as_json: bool) -> None:
 
 @partitions.command("close")
 @click.argument("topic")
-@click.argument("start", type=int)
-@click.argument("end", type=int)
+@click.argument("start", type=Whole(0))
+@click.argument("end", type=Whole(0))
 @broker_option
 @json_option
 def close_partitions(topic: str, start: int, end: int, admin: str, as_json: bool) -> None:

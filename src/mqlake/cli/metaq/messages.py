@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mqlake.cli.options import ExistingFile, json_option
+from mqlake.cli.options import ExistingFile, Whole, json_option
 from mqlake.cli.output import count_text, note, print_fields, print_json, print_json_line
 from mqlake.errors import ConfigError, MqlakeError, RemotingError
 from mqlake.metaq.client import ConsumerConfig, Message, MetaMessageSessionFactory, SendResult
@@ -170,7 +170,7 @@ def _reason(result: SendResult | BaseException) -> str:
 @click.argument("topic")
 @zookeeper_options
 @click.option("-g", "--group", help="Consume as a member of this group.  [show all messages, consume none]")
-@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("-c", "--count", type=Whole(1), help="Stop after so many messages.")
 @click.option(
     "--wait",
     "wait_s",

@@ -8,7 +8,7 @@ import sys
 import click
 
 from mqlake.base.findings import Severity
-from mqlake.cli.options import confirm, directory_argument, json_option, yes_option
+from mqlake.cli.options import Whole, confirm, directory_argument, json_option, yes_option
 from mqlake.cli.output import (
     as_object,
     count_text,
@@ -77,9 +77,9 @@ def info(directory: str, as_json: bool) -> None:
 @store.command()
 @directory_argument
 @click.argument("topic")
-@click.argument("partition", type=int)
-@click.option("--offset", type=int, help="Begin at the message with this offset.  [the first]")
-@click.option("-c", "--count", type=click.IntRange(1), help="Print at most so many messages.  [all]")
+@click.argument("partition", type=Whole(0))
+@click.option("--offset", type=Whole(0), help="Begin at the message with this offset.  [the first]")
+@click.option("-c", "--count", type=Whole(1), help="Print at most so many messages.  [all]")
 @json_option
 def dump(
     directory: str, topic: str, partition: int, offset: int | None, count: int | None, as_json: bool

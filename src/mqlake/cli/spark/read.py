@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqlake.base.net import parse_address
-from mqlake.cli.options import ExistingPath, json_option
+from mqlake.cli.options import ExistingPath, Whole, json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
 from mqlake.cli.spark.shared import Where, asked_again, check_stores, job, spark_options, wanted_options
 from mqlake.cli.standard_streams import EXIT_NOT_FOUND
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
 @wanted_options
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of messages."
-)
+@click.option("--limit", type=Whole(1), default=100, show_default=True, help="Maximum number of messages.")
 @json_option
 @spark_options
 def search(directories: tuple[str, ...], limit: int, as_json: bool, where: Where, **wanted: Any) -> None:
@@ -96,9 +94,7 @@ def _message(row: Any) -> MessageExt:
     metavar="TIME",
     help="Interval of rates, such as 1m or 1h; by default it depends on the time the log spans.",
 )
-@click.option(
-    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of most frequent keys."
-)
+@click.option("--top", type=Whole(1), default=20, show_default=True, help="Number of most frequent keys.")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; repeatable.")
 @click.option(
     "--html", type=click.Path(dir_okay=False), help="Write a page with tables and plots to this file."

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mqlake.base.settings import parse_assignments
-from mqlake.cli.options import json_option, set_option
+from mqlake.cli.options import Whole, json_option, set_option
 from mqlake.cli.output import as_object, count_text, print_json, print_table
 from mqlake.cli.spark.shared import Where, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
@@ -72,7 +72,7 @@ def _show_written(path: str, rows: list[dict[str, Any]], as_json: bool) -> None:
 )
 @click.option(
     "--queues",
-    type=click.IntRange(min=1),
+    type=Whole(1),
     default=4,
     show_default=True,
     help="Number of queues per topic of a new store.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mqlake.cli.options import confirm, directory_argument, json_option, set_option, yes_option
+from mqlake.cli.options import Whole, confirm, directory_argument, json_option, set_option, yes_option
 from mqlake.cli.output import as_object, count_text, print_json, print_table, progress, size_text
 from mqlake.store.check.diff import StoreDiff, diff_stores
 from mqlake.store.truncate import Truncation, truncate
@@ -73,7 +73,7 @@ def _print(found: StoreDiff) -> None:
 @click.option(
     "--to",
     "offset",
-    type=click.IntRange(min=0),
+    type=Whole(0),
     required=True,
     help="Physical offset at which the log shall end; a record begins there.",
 )

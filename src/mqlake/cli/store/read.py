@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from mqlake.base.findings import Findings
-from mqlake.cli.options import directory_argument, json_option, set_option, time_ms
+from mqlake.cli.options import Whole, directory_argument, json_option, set_option, time_ms
 from mqlake.cli.output import (
     as_object,
     count_text,
@@ -157,10 +157,10 @@ def _print_info_of_files(found: StoreInfo) -> None:
 
 @click.command()
 @directory_argument
-@click.option("--offset", type=click.IntRange(min=0), help="Physical offset of the first record.")
+@click.option("--offset", type=Whole(0), help="Physical offset of the first record.")
 @click.option("--topic", help="Only records of this topic.")
-@click.option("--queue", "queue_id", type=int, help="Only records of this queue of --topic.")
-@click.option("--from-offset", type=click.IntRange(min=0), help="Queue offset to start at; requires --queue.")
+@click.option("--queue", "queue_id", type=Whole(0), help="Only records of this queue of --topic.")
+@click.option("--from-offset", type=Whole(0), help="Queue offset to start at; requires --queue.")
 @click.option(
     "--time",
     "time_from",
@@ -168,7 +168,7 @@ def _print_info_of_files(found: StoreInfo) -> None:
     metavar="TIME",
     help="Earliest store time: ms since 1970, or ISO 8601.",
 )
-@click.option("--max", "count_max", type=click.IntRange(min=0), help="Maximum number of records.")
+@click.option("--max", "count_max", type=Whole(0), help="Maximum number of records.")
 @click.option("--raw", is_flag=True, help="Print the bytes of the records as they are in the log.")
 @set_option
 @json_option
@@ -305,7 +305,7 @@ def _end_with_holes(holes: list[Hole]) -> None:
     help="Stored at or after this time: ms since 1970, or ISO 8601.",
 )
 @click.option("--to", "end", type=time_ms, metavar="TIME", help="Stored at or before this time.")
-@click.option("--max", "count_max", type=click.IntRange(min=0), help="Maximum number of messages.")
+@click.option("--max", "count_max", type=Whole(0), help="Maximum number of messages.")
 @click.option("--scan", is_flag=True, help="Read the whole log; use neither index nor queues.")
 @set_option
 @json_option

@@ -6,7 +6,7 @@ import itertools
 
 import click
 
-from mqlake.cli.options import directory_argument, json_option, set_option, time_ms
+from mqlake.cli.options import Whole, directory_argument, json_option, set_option, time_ms
 from mqlake.cli.output import as_object, note, print_json_line, time_text
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.timer.timer_view import PendingTimer, TimerView
@@ -19,7 +19,7 @@ from mqlake.store.timer.timer_view import PendingTimer, TimerView
     "--from", "start_ms", type=time_ms, default="0", metavar="TIME", help="Due at or after this time."
 )
 @click.option("--to", "end_ms", type=time_ms, metavar="TIME", help="Due before this time.")
-@click.option("--max", "count_max", type=click.IntRange(1), metavar="N", help="Only the first N.")
+@click.option("--max", "count_max", type=Whole(1), metavar="N", help="Only the first N.")
 @click.option("--count", "only_count", is_flag=True, help="Only count them, by topic.")
 @set_option
 @json_option

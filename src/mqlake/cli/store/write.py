@@ -16,7 +16,7 @@ import click
 from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.base.settings import parse_assignments
-from mqlake.cli.options import ExistingFile, ExistingPath, directory_argument, json_option, set_option
+from mqlake.cli.options import ExistingFile, ExistingPath, Whole, directory_argument, json_option, set_option
 from mqlake.cli.output import count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import MessageError, MessageTooLargeError, MqlakeError, StoreError
 from mqlake.formats.batch import encode_messages
@@ -99,7 +99,7 @@ class Defaults:
     show_default=True,
     help="Each line is a body, or a JSON object as printed by `dump --json` (`text` may replace `body`).",
 )
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Append everything to this queue.")
+@click.option("--queue", "queue_id", type=Whole(0), help="Append everything to this queue.")
 @click.option(
     "--queues",
     type=click.IntRange(1, 65536),

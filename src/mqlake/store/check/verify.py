@@ -32,7 +32,7 @@ from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.files.store_directory import check_is_store
+from mqlake.store.files.store_directory import check_is_store, foreign_files
 from mqlake.store.files.store_lock import AbortFile, StoreLock, lock_holder
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.kept_copies import describe_kept
@@ -160,6 +160,10 @@ def _verify(
     for path, right in copied_files(config.commit_log_dir, config.mapped_file_size_commit_log).items():
         text = f"its records are those of {os.path.basename(right)}, which has them itself: a copy lies in its place"
         findings.damage("file name", path, 0, text)
+    for path in foreign_files(config.commit_log_dir):
+        findings.damage(
+            "foreign file", path, 0, "it is none of a commit log; RocketMQ's broker does not start with it"
+        )
     queues = load_queues(config, findings)
     index = load_index(config, findings)
     try:

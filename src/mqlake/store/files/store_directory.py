@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
+from mqlake.formats.names import file_name_to_offset
 from mqlake.message import LMQ_PREFIX
 
 ROCKSDB_MARK = "CURRENT"
@@ -44,6 +45,21 @@ def check_is_store(root: str, *, must_exist: bool) -> None:
             more = f", and {len(stores) - 1} more" if len(stores) > 1 else ""
             hint = f"; a store is in {os.path.join(root, stores[0])}{more}"
         raise NotAStoreError(f"{root}: not a RocketMQ store (no commitlog directory in it){hint}")
+    if must_exist and known == {"commitlog"} and not _has_log_file(os.path.join(root, "commitlog")):
+        raise NotAStoreError(
+            f"{root}: not a RocketMQ store: commitlog has no log file, and nothing else of a store is there; "
+            "if it is the place where a disk is mounted, mount it first"
+        )
+
+
+def _has_log_file(directory: str) -> bool:
+    return any(file_name_to_offset(name) is not None for name in os.listdir(directory))
+
+
+def foreign_files(directory: str) -> list[str]:
+    """The paths of files in a commitlog directory that are none of a log: RocketMQ's broker does not start there."""
+    with os.scandir(directory) as entries:
+        return sorted(e.path for e in entries if e.is_file() and file_name_to_offset(e.name) is None)
 
 
 def refuse_rocksdb(root: str) -> None:
