@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -92,6 +91,8 @@ def test_what_the_compose_file_advertises_it_publishes() -> None:
 
 
 def test_manifests_fit_the_schema_of_kubernetes() -> None:
+    import kubernetes_validate  # takes seconds, which each worker would spend
+
     for manifest in MANIFESTS:
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
     broken = {**MANIFESTS[0], "spec": {"ports": "9876"}}
