@@ -102,6 +102,15 @@ def test_lines_in_and_out(broker, topic) -> None:
     )
 
 
+@pytest.mark.parametrize(("option", "name"), [("--key", "keys"), ("--tag", "tags"), ("-p", "property 'p'")])
+def test_text_that_utf_8_cannot_hold(broker, topic, option, name) -> None:
+    """Without it the broker would be sent a frame that it cannot read, or another text than was given."""
+    gbk = "订单".encode("gbk").decode(errors="surrogateescape")  # as arguments come from such a terminal
+    text = f"p={gbk}" if option == "-p" else gbk
+    _, err = mqlake(broker, "produce", topic, option, text, "-m", "x", status=1)
+    assert f"{name} holds the byte 0xB6, which is no UTF-8" in err
+
+
 def test_a_line_of_blanks_is_a_message(broker, topic) -> None:
     mqlake(broker, "produce", topic, stdin=b"a\n \n\n\t\n")
     assert read(broker, topic, 3) == b"a\n \n\t\n"

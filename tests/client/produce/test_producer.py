@@ -253,6 +253,8 @@ def test_messages_that_cannot_be_sent() -> None:
         async with cluster(lambda *_: 0, max_message_size=100) as (servers, producer):
             delayed = Message("T", b"x")
             delayed.delay_time_level = 1
+            half_a_character = Message("T", b"x")
+            half_a_character.properties["colour"] = "\ud800"
             hasty = Message("T", b"x")
             hasty.wait_store_msg_ok = False
             for kind, messages in [
@@ -268,6 +270,8 @@ def test_messages_that_cannot_be_sent() -> None:
                 (MessageError, [Message("T", b"x"), Message("U", b"x")]),
                 (MessageError, [Message("T", b"x"), hasty]),
                 (MessageError, [delayed, delayed]),
+                (MessageError, [half_a_character]),
+                (MessageError, [Message("T", b"x"), half_a_character]),
                 (MessageError, [Message("%RETRY%G", b"x"), Message("%RETRY%G", b"x")]),
             ]:
                 with pytest.raises(kind):
