@@ -110,10 +110,11 @@ class Registration:
             size = config.split_registration_size if config.enable_split_registration else len(topics)
             answered = True
             for start in range(0, max(len(topics), 1), max(size, 1)):
-                answered &= await self._register(topics[start : start + max(size, 1)])
+                part = topics[start : start + max(size, 1)]
+                answered &= await self._register(part, partial=len(part) < len(topics))
             return answered
 
-    async def _register(self, topics: Iterable[TopicConfig]) -> bool:
+    async def _register(self, topics: Iterable[TopicConfig], *, partial: bool) -> bool:
         config, manager = self._broker.config, self._topic_config_manager
         topics = [self._permitted(topic) for topic in topics]
         wrapper = manager.build_serialize_wrapper({topic.topic_name: topic for topic in topics})
@@ -121,7 +122,7 @@ class Registration:
         wrapper.topic_queue_mapping_info_map = mappings.infos(wrapper.topic_config_table)
         asked = list(self._outer_api.name_servers)
         results = await self._outer_api.register_broker_all(
-            self.identity, wrapper, config.register_broker_timeout_mills / 1000
+            self.identity, wrapper, config.register_broker_timeout_mills / 1000, partial=partial
         )
         self.registered_with = [at for at, result in zip(asked, results, strict=True) if result is not None]
         for result in results:
@@ -197,17 +198,18 @@ class Registration:
                 if self._broker.config.enable_single_topic_register:
                     answered = await self._register_singly(topics)
                 else:
-                    answered = await self._register(topics)
+                    answered = await self._register(topics, partial=True)
                 if not answered:
                     self._register_now.set()
 
     async def _register_singly(self, topics: Iterable[TopicConfig]) -> bool:
-        """Whether all name servers answered. One with deleteTopicWithBrokerRegistration=true would take a registration
-        of these topics for the broker's whole table, and forget the others; not so one that brings a mapping along."""
+        """True if all name servers answered. One of RocketMQ with deleteTopicWithBrokerRegistration=true would take a
+        registration of these topics for the broker's whole table, and forget the others; not so one that brings a
+        mapping along."""
         name, answered = self._broker.config.broker_name, True
         for topic in topics:
             if topic.topic_name in self._broker.topic_queue_mapping_manager.table:
-                answered &= await self._register([topic])
+                answered &= await self._register([topic], partial=True)
             else:
                 answered &= await self._outer_api.register_single_topic_all(name, self._permitted(topic))
         return answered
