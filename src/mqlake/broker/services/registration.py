@@ -14,6 +14,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.other_brokers import OtherBrokers
 from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI, RegisterBrokerResult
@@ -141,14 +142,13 @@ class Registration:
     async def _keep_registered(self) -> None:
         """Registers at once, then at each period; sooner if a name server did not answer or was lost."""
         force = True
+        work = BackgroundWork("registration with the name servers", logger, pause_s=0.0)
         while True:
             # before the requests: a name server may answer and be lost at once
             self._register_now.clear()
-            try:
+            answered = False
+            async with work.round():
                 answered = await self.register_broker_all(force=force)
-            except Exception:
-                logger.exception("registration failed; trying again")
-                answered = False
             self._tried_to_register.set()
             config = self._broker.config
             force = config.force_register or not answered
@@ -190,15 +190,18 @@ class Registration:
     async def _register_new_topics(self) -> None:
         """Topics that come while a request is in flight go together with the next one. The lock comes first: where
         none are left the whole table has taken them, and the name servers know it when the lock is free."""
+        work = BackgroundWork("registration of new topics", logger, pause_s=0.0)
         while True:
             async with self._register_lock:
                 topics, self._new_topics = list(self._new_topics.values()), {}
                 if not topics:
                     return
-                if self._broker.config.enable_single_topic_register:
-                    answered = await self._register_singly(topics)
-                else:
-                    answered = await self._register(topics, partial=True)
+                answered = False
+                async with work.round():
+                    if self._broker.config.enable_single_topic_register:
+                        answered = await self._register_singly(topics)
+                    else:
+                        answered = await self._register(topics, partial=True)
                 if not answered:
                     self._register_now.set()
 
