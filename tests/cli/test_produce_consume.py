@@ -281,6 +281,34 @@ def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
             process.communicate()
 
 
+def test_a_second_ctrl_c_ends_the_program_by_the_signal() -> None:
+    """Without it a KeyboardInterrupt in the middle of a callback becomes an error of the event loop, or is lost."""
+    code = (
+        "import asyncio\n"
+        "from mqlake.cli.clients import stop_on_signals\n"
+        "from mqlake.remoting.loop import run\n"
+        "async def main():\n"
+        "    stop = stop_on_signals()\n"
+        "    print('ready', flush=True)\n"
+        "    await stop.wait()\n"
+        "    print('stopping', flush=True)\n"
+        "    while True: await asyncio.sleep(0)\n"
+        "run(main())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    for line in (b"ready\n", b"stopping\n"):
+        assert process.stdout.readline() == line
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (-signal.SIGINT, b"")
+
+
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [

@@ -260,6 +260,29 @@ def test_a_bad_header_fails_its_own_request_only(run, header, caplog):
         run(main())
 
 
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_there_is_a_buffer_after_a_processor_was_interrupted(run, size):
+    """Ctrl-C comes anywhere. Without it the loop would be given an empty buffer, and say so in place of what was."""
+
+    async def main():
+        async with serving() as service:
+            connection = Connection(service.server, asyncio.get_running_loop())
+            service.server.processors.register(FAIL, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            frame = encode_frame(request(FAIL, bytes(size)))
+            fed = 0
+            with pytest.raises(KeyboardInterrupt):
+                while fed < len(frame):
+                    buffer = connection.get_buffer(-1)
+                    part = frame[fed : fed + len(buffer)]
+                    buffer[: len(part)] = part
+                    fed += len(part)
+                    del buffer
+                    connection.buffer_updated(len(part))
+            assert len(connection.get_buffer(-1)) > 0
+
+    run(main())
+
+
 def test_a_client_that_resets_before_it_is_accepted(run, caplog):
     """Its requests come from an address, or nothing is done."""
     addresses: list[str] = []

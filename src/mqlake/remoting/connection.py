@@ -419,6 +419,9 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._buffer.keep(end)
             self.close()
             return
+        except BaseException:  # the loop closes the connection, and may ask for a buffer before
+            self._buffer.keep(end)
+            raise
         finally:
             self._in_batch = False
         self._buffer.keep(start)
