@@ -349,7 +349,7 @@ class MessageConsumer:
     # --- reading
 
     async def _read(self, owned: _Owned) -> None:
-        work = BackgroundWork(f"reading of {owned.topic} {owned.partition}", logger, pause_s=0.0)
+        work = BackgroundWork(f"reading of {owned.topic} {owned.partition}", logger, pause_s=0.1)
         while not owned.stopping:
             async with work.round():
                 if owned.delay_s:
