@@ -14,6 +14,7 @@ import mqlake.client
 import mqlake.metaq.client
 from mqlake.base.arguments import checked, checked_function
 from mqlake.client import (
+    ClientConfig,
     ConsumerConfig,
     LocalTransactionState,
     Message,
@@ -21,7 +22,9 @@ from mqlake.client import (
     Producer,
     PullConsumer,
     blocking,
+    select_by_hash,
 )
+from mqlake.errors import ConfigError
 from mqlake.metaq.client import Message as MetaMessage
 from mqlake.metaq.client import MetaMessageSessionFactory
 from mqlake.remoting.loop import run
@@ -227,3 +230,24 @@ def test_metaq() -> None:
         await producer.shutdown()
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda bad: Subject(bad),
+        lambda bad: Subject("ok").many([bad], {}, int),
+        lambda bad: Subject("ok").many((), {bad: 1}, int),
+        lambda bad: ClientConfig(access_key=bad),
+        lambda bad: ClientConfig(namespace=bad),
+        lambda bad: Producer(bad, "127.0.0.1:9876"),
+        select_by_hash,
+    ],
+)
+@pytest.mark.parametrize("bad", ["\ud800", b"\xc4\xe3".decode(errors="surrogateescape")])
+def test_text_that_utf_8_cannot_hold(call: Callable[[str], object], bad: str):
+    """Without it such text would end in a frame that a broker cannot read, or in a traceback of the encoder."""
+    with pytest.raises(
+        ConfigError, match=r"(name|names|table|access_key|namespace|group|key) holds .* UTF-8"
+    ):
+        call(bad)

@@ -102,6 +102,15 @@ def test_lines_in_and_out(broker, topic) -> None:
     )
 
 
+@pytest.mark.parametrize(("option", "name"), [("--key", "keys"), ("--tag", "tags"), ("-p", "property 'p'")])
+def test_text_that_utf_8_cannot_hold(broker, topic, option, name) -> None:
+    """Without it the broker would be sent a frame that it cannot read, or another text than was given."""
+    gbk = "订单".encode("gbk").decode(errors="surrogateescape")  # as arguments come from such a terminal
+    text = f"p={gbk}" if option == "-p" else gbk
+    _, err = mqlake(broker, "produce", topic, option, text, "-m", "x", status=1)
+    assert f"{name} holds the byte 0xB6, which is no UTF-8" in err
+
+
 def test_a_line_of_blanks_is_a_message(broker, topic) -> None:
     mqlake(broker, "produce", topic, stdin=b"a\n \n\n\t\n")
     assert read(broker, topic, 3) == b"a\n \n\t\n"
@@ -270,6 +279,34 @@ def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
         for process in (producer, consumer):
             process.kill()
             process.communicate()
+
+
+def test_a_second_ctrl_c_ends_the_program_by_the_signal() -> None:
+    """Without it a KeyboardInterrupt in the middle of a callback becomes an error of the event loop, or is lost."""
+    code = (
+        "import asyncio\n"
+        "from mqlake.cli.clients import stop_on_signals\n"
+        "from mqlake.remoting.loop import run\n"
+        "async def main():\n"
+        "    stop = stop_on_signals()\n"
+        "    print('ready', flush=True)\n"
+        "    await stop.wait()\n"
+        "    print('stopping', flush=True)\n"
+        "    while True: await asyncio.sleep(0)\n"
+        "run(main())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    for line in (b"ready\n", b"stopping\n"):
+        assert process.stdout.readline() == line
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (-signal.SIGINT, b"")
 
 
 @pytest.mark.parametrize(

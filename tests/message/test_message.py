@@ -94,3 +94,24 @@ def test_keys_of_another_type_are_named(keys: object) -> None:
     ):
         with pytest.raises(TypeError, match="keys has to be str, or several of them, not"):
             make()
+
+
+@pytest.mark.parametrize("bad", ["a\ud800", b"\xc4\xe3".decode(errors="surrogateescape")])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda bad: Message(bad), "topic"),
+        (lambda bad: Message("T", tags=bad), "tags"),
+        (lambda bad: Message("T", keys=bad), "keys"),
+        (lambda bad: Message("T", keys=["a", bad]), "keys"),
+        (lambda bad: Message("T", properties={"colour": bad}), "property 'colour'"),
+        (lambda bad: Message("T", properties={bad: "x"}), "the name of a property"),
+        (lambda bad: setattr(Message("T"), "keys", [bad]), "keys"),
+        (lambda bad: setattr(Message("T"), "tags", bad), "tags"),
+        (lambda bad: setattr(Message("T"), "uniq_key", bad), "uniq_key"),
+    ],
+)
+def test_text_that_utf_8_cannot_hold_is_refused_where_it_is_given(make, name, bad):
+    """Without it a broker would get another text than the producer has, or a frame that it cannot read."""
+    with pytest.raises(MessageError, match=f"^Message: {name} holds "):
+        make(bad)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mqlake.errors import FormatError, MessageError
-from mqlake.metaq.message import Message, Partition
+from mqlake.metaq.message import Message, Partition, check_types
 
 
 def test_a_read_only_message_can_only_be_refused() -> None:
@@ -28,3 +28,10 @@ def test_partitions_as_text() -> None:
     for text in ("", "3", "-3", "a-1", "1-", "1-2-3", "1--2", "١-2"):
         with pytest.raises(FormatError):
             Partition.parse(text)
+
+
+def test_text_that_utf_8_cannot_hold_is_refused_by_its_field() -> None:
+    """Without it the encoder of commands would raise an error that names no field."""
+    for message, name in [(Message("t\ud800", b"x"), "topic"), (Message("t", b"x", "\udcff"), "attribute")]:
+        with pytest.raises(MessageError, match=f"{name} holds"):
+            check_types(message)

@@ -38,7 +38,7 @@ def test_values_that_cannot_be_used(setting):
 
 
 def test_deleting_topics_that_a_registration_lacks_is_remarked_on():
-    """Brokers that register new topics together would lose the routes of all others."""
+    """A broker of RocketMQ that registers in parts may lose the routes of topics in the others."""
     _, remarks = NamesrvConfig.from_mapping({"deleteTopicWithBrokerRegistration": "true"})
     assert ["enableSingleTopicRegister=true" in remark for remark in remarks] == [True]
     assert NamesrvConfig.from_mapping({"deleteTopicWithBrokerRegistration": "false"})[1] == []

@@ -217,6 +217,40 @@ def test_topics_that_a_registration_no_longer_names(routes):
     assert addresses(routes, "T") is None
 
 
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_part_of_the_topics_is_never_taken_for_all(routes, says_so):
+    """Without it one new topic would take the routes of all others of its broker until it registers them again.
+
+    mqlake's brokers say that it is a part; RocketMQ's are told by the topics that every broker has.
+    """
+    routes.delete_topic_with_broker_registration = True
+    own = ("SELF_TEST_TOPIC", "a", "c") if not says_so else ()
+    register(routes, topics=(*own, "T", "U"))
+    register(routes, "10.0.0.9:1", "b", topics=("T",))
+    for number, part in enumerate([("V",), ("W", "X"), own[:1], ()], 2):
+        register(routes, topics=part, counter=number, partial=says_so)
+    assert routes.get_all_topic_list().topic_list == {*own, "T", "U", "V", "W", "X"}
+    register(routes, topics=(*own, "T", "V"), counter=9)
+    assert routes.get_all_topic_list().topic_list == {*own, "T", "V"}
+
+
+def test_what_comes_late_from_who_had_the_address_before(routes):
+    """Without it the UNREGISTER of a slave, sent as it became master, would leave the cluster without the master."""
+    register(routes, REPLICA, broker_id=1)
+    register(routes, REPLICA, broker_id=0)
+    routes.unregister_broker("c", REPLICA, "a", 1)
+    assert addresses(routes) == {"a": {0: REPLICA}}
+    assert routes.query_broker_topic_config("c", REPLICA) is not None
+    register(routes, REPLICA, "b", topics=("V", "W"), counter=5)  # under another name
+    routes.unregister_broker("c", REPLICA, "a", 0)
+    assert addresses(routes) is None and addresses(routes, "V") == {"b": {0: REPLICA}}
+    assert routes.query_broker_topic_config("c", REPLICA) == DataVersion(counter=5)
+    routes.unregister_broker("other", REPLICA, "b", 0)  # of another cluster
+    assert addresses(routes, "V") == {"b": {0: REPLICA}}
+    routes.unregister_broker("c", REPLICA, "b", 0)
+    assert routes.topic_queue_table == {} == routes.broker_live_table
+
+
 def test_silent_brokers_expire(routes, clock):
     register(routes, channel="channel")
     register(routes, "10.0.0.9:1", "b", expires_ms=5000, channel="other")

@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 
 from mqlake.base.names import camel_case
 from mqlake.errors import FormatError
-from mqlake.remoting.bodies.admin import ConsumerOffsetSerializeWrapper, SubscriptionGroupConfig
+from mqlake.remoting.bodies.admin import (
+    ConsumerOffsetSerializeWrapper,
+    ConsumeStats,
+    SubscriptionGroupConfig,
+    TopicStatsTable,
+)
 from mqlake.remoting.bodies.client import (
     CMResult,
     ConsumeFromWhere,
+    ConsumerRunningInfo,
     ConsumeType,
     HeartbeatData,
     LockBatchRequestBody,
@@ -93,7 +99,10 @@ def test_null_and_missing_have_the_default():
         (b'""', "TopicRouteData: an object"),
         (b'{"queueDatas":[[]]}', r"\.queueDatas\[0\]: an object"),
         (b'{"queueDatas":[{"perm":6},{"perm":"rw"}]}', r"\.queueDatas\[1\]\.perm: a whole number"),
-        (b'{"queueDatas":[{"perm":9223372036854775808}]}', r"perm: a whole number of 64 bits"),
+        (b'{"queueDatas":[{"perm":18446744073709551616}]}', r"perm: a whole number of 64 bits"),
+        (b'{"queueDatas":[{"perm":9.3e18}]}', r"perm: a whole number of 64 bits"),
+        (b'{"queueDatas":[{"perm":"18446744073709551616"}]}', r"perm: a whole number of 64 bits"),
+        (b'{"queueDatas":[{"perm":"-9223372036854775809"}]}', r"perm: a whole number of 64 bits"),
         (b'{"queueDatas":[{"perm":0%s}]}' % (b"5" * 400), r"perm: a whole number of 64 bits"),
         (b'{"brokerDatas":[{"brokerAddrs":{"x":"h:1"}}]}', r"\[x\]: a whole number"),
         (b'{"queueDatas":[{"perm":"6,x"}]}', r"perm: a whole number"),
@@ -107,6 +116,30 @@ def test_null_and_missing_have_the_default():
 def test_what_does_not_fit_is_named(text: bytes, where: str):
     with pytest.raises(FormatError, match=where):
         TopicRouteData.from_json(text)
+
+
+@pytest.mark.parametrize("number", [b"18446744073709551615", b'"18446744073709551615"', b"-1"])
+def test_an_unsigned_number_is_the_signed_one_of_its_bits(number: bytes):
+    """Without it one queue's "no offset yet" of a client written in C++ would make all that it tells unreadable."""
+    queue = b'{"topic":"T","brokerName":"b","queueId":0}'
+    info = ConsumerRunningInfo.from_json(
+        b'{"mqTable":{%s:{"commitOffset":%s,"cachedMsgMinOffset":%s}},"properties":{}}'
+        % (queue, number, number)
+    )
+    (state,) = info.mq_table.values()
+    assert (state.commit_offset, state.cached_msg_min_offset) == (-1, -1)
+    stats = ConsumeStats.from_json(
+        b'{"offsetTable":{%s:{"brokerOffset":5,"consumerOffset":%s}},"consumeTps":0}' % (queue, number)
+    )
+    assert [each.consumer_offset for each in stats.offset_table.values()] == [-1]
+    topic = TopicStatsTable.from_json(
+        b'{"offsetTable":{%s:{"minOffset":0,"maxOffset":%s}}}' % (queue, number)
+    )
+    assert [each.max_offset for each in topic.offset_table.values()] == [-1]
+    table = ConsumerOffsetSerializeWrapper.from_json(b'{"offsetTable":{"T@G":{0:%s}}}' % number)
+    assert table.offset_table == {"T@G": {0: -1}}
+    reset = ResetOffsetBody.from_json(b'{"offsetTable":{%s:%s}}' % (queue, number))
+    assert list(reset.offset_table.values()) == [-1]
 
 
 ENUMS = [ConsumeType, MessageModel, ConsumeFromWhere, MessageRequestMode, CMResult, TopicFilterType]

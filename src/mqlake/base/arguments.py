@@ -8,7 +8,7 @@
 
 Annotations say what is checked: classes, `X | None`, functions, and the items of lists, tuples, sets and dicts. An
 async method is checked when it is called, before it is awaited. Type variables, and anything else that `isinstance`
-cannot decide, are not checked.
+cannot decide, are not checked. A text has to be one that UTF-8 can hold, as it goes over the wire: ConfigError.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from mqlake.base.text import unencodable
+from mqlake.errors import ConfigError
+
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 Check = Callable[[object], str | None]
@@ -32,6 +35,10 @@ _WIDER: dict[type, tuple[type, ...]] = {
     float: (float, int),
     bytes: (bytes, bytearray, memoryview),
 }
+
+
+class _UnencodableError(Exception):
+    """A text that UTF-8 cannot hold; the rest of the sentence."""
 
 
 def checked(cls: Class) -> Class:
@@ -58,12 +65,16 @@ def _checking(function: Callable[..., Any], called: str) -> Callable[..., Any]:
         nonlocal checks
         if checks is None:
             checks = _checks_of(function)
-        for name, value in zip(names, args, strict=False):
-            if name in checks and (wrong := checks[name](value)) is not None:
-                raise TypeError(f"{called}: {name} {wrong}")
-        for name, value in options.items():
-            if name in checks and (wrong := checks[name](value)) is not None:
-                raise TypeError(f"{called}: {name} {wrong}")
+        for given in (zip(names, args, strict=False), options.items()):
+            for name, value in given:
+                if name not in checks:
+                    continue
+                try:
+                    wrong = checks[name](value)
+                except _UnencodableError as error:
+                    raise ConfigError(f"{called}: {name} {error}") from None
+                if wrong is not None:
+                    raise TypeError(f"{called}: {name} {wrong}")
         return function(*args, **options)
 
     return call
@@ -106,11 +117,21 @@ def _check_of(hint: Any) -> Check | None:
     if getattr(hint, "_is_protocol", False):
         members = sorted(name for name in vars(hint) if not name.startswith("_"))
         return functools.partial(_check_members, members, _name(hint))
+    if hint is str:
+        return _check_text
     return functools.partial(_check_class, _WIDER.get(hint, (hint,)), _name(hint))
 
 
 def _check_class(kinds: tuple[type, ...], name: str, value: object) -> str | None:
     return None if isinstance(value, kinds) else _has_to_be(name, value)
+
+
+def _check_text(value: object) -> str | None:
+    if not isinstance(value, str):
+        return _has_to_be("str", value)
+    if wrong := unencodable(value):
+        raise _UnencodableError(wrong)
+    return None
 
 
 def _check_choice(checks: list[Check], optional: bool, name: str, value: object) -> str | None:

@@ -35,8 +35,8 @@ class ThrottledLog:
         self._failures_said = 0
         self._next_line = 0.0
 
-    def failed(self, text: str) -> None:
-        """Records a failure; `text` says what failed and why."""
+    def failed(self, text: str, error: BaseException | None = None) -> None:
+        """Records a failure; `text` says what failed and why. `error`: its traceback is logged with it."""
         with self._lock:
             self._failures += 1
             now = self._clock_s()
@@ -45,7 +45,7 @@ class ThrottledLog:
             self._next_line = now + self._period_s
             count, self._failures_said = self._failures - self._failures_said, self._failures
         since = f" (tried {count:,} times since)" if self._failures > 1 else ""
-        self._logger.log(self._level, "%s%s", text, since)
+        self._logger.log(self._level, "%s%s", text, since, exc_info=error)
 
     def worked(self, text: str) -> None:
         """Records a success; logs `text` if it had failed before."""

@@ -20,6 +20,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.clock import now_ms
 from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
@@ -438,12 +439,11 @@ class BrokerController:
 
     def _every(self, interval_s: Callable[[], float], job: Callable[[], Awaitable[None]], name: str) -> None:
         async def run() -> None:
+            work = BackgroundWork(name, logger)
             while True:
                 await asyncio.sleep(interval_s())
-                try:
+                async with work.round():
                     await job()
-                except Exception:
-                    logger.exception("%s: failed, tried again later", name)
 
         self._tasks.append(asyncio.create_task(run(), name=name))
 

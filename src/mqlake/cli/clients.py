@@ -243,13 +243,15 @@ def _hints(context: str) -> Iterator[None]:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Set by Ctrl-C and SIGTERM. A second Ctrl-C ends the program at once."""
+    """Set by Ctrl-C and SIGTERM. A second Ctrl-C ends the program at once: by the signal, as a KeyboardInterrupt in the
+    middle of a callback would become an error of the event loop's ("get_buffer()"), or be lost."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stopped(number: int) -> None:
         stop.set()
         loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped, number)

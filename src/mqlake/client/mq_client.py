@@ -19,11 +19,13 @@ import contextlib
 import logging
 import random
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from mqlake.auth.signed_client import remoting_client
 from mqlake.base.arguments import checked
+from mqlake.base.background import BackgroundWork
 from mqlake.client.api.client_api import MQClientAPI
 from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig, build_client_id
@@ -135,6 +137,9 @@ class MQClientInstance(Service):
         self._greeted: set[str] = set()
         """Brokers that know this client; a new connection to one gets a new heartbeat."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._works: weakref.WeakKeyDictionary[MQConsumerInner, dict[str, BackgroundWork]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._rebalance_wanted = asyncio.Event()
         self._started = self._closed = False
         self._register_processors()
@@ -149,9 +154,12 @@ class MQClientInstance(Service):
             return
         self._started = True
         config = self.config
-        self._every(config.poll_name_server_interval_s, self._refresh_routes)
-        self._every(config.heartbeat_broker_interval_s, self.send_heartbeat_to_all_brokers)
-        self._every(config.persist_consumer_offset_interval_s, self._persist_offsets)
+        for name, interval_s, job in (
+            ("questions for routes", config.poll_name_server_interval_s, self._refresh_routes),
+            ("heartbeats", config.heartbeat_broker_interval_s, self.send_heartbeat_to_all_brokers),
+            ("commits of offsets", config.persist_consumer_offset_interval_s, self._persist_offsets),
+        ):
+            self.in_background(self._repeat(name, interval_s, job))
         self.in_background(self._rebalance_loop())
 
     async def close(self) -> None:
@@ -172,18 +180,14 @@ class MQClientInstance(Service):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("the client's work failed", exc_info=error)
+            logger.warning("the client's work failed", exc_info=error)
 
-    def _every(self, interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
-        async def loop() -> None:
-            while True:
-                await asyncio.sleep(interval_s)
-                try:
-                    await work()
-                except MqlakeError as error:
-                    logger.warning("%s", error)
-
-        self.in_background(loop())
+    async def _repeat(self, name: str, interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
+        work = BackgroundWork(name, logger)
+        while True:
+            await asyncio.sleep(interval_s)
+            async with work.round():
+                await job()
 
     # --- routes
 
@@ -398,6 +402,7 @@ class MQClientInstance(Service):
         self._rebalance_wanted.set()
 
     async def _rebalance_loop(self) -> None:
+        work = BackgroundWork("rebalancing", logger)
         balanced = True
         while True:
             interval_s = REBALANCE_INTERVAL_S if balanced else REBALANCE_AGAIN_S
@@ -405,17 +410,31 @@ class MQClientInstance(Service):
                 async with asyncio.timeout(interval_s):
                     await self._rebalance_wanted.wait()
             self._rebalance_wanted.clear()
-            balanced = True
-            for consumer in list(self.consumer_table.values()):
-                try:
-                    balanced &= await consumer.do_rebalance()
-                except MqlakeError as error:
-                    logger.warning("group %s: rebalance: %s", consumer.group, error)
-                    balanced = False
+            balanced = False
+            async with work.round():
+                balanced = await self._rebalance_all()
+
+    async def _rebalance_all(self) -> bool:
+        """True if all consumers have what is theirs."""
+        balanced = True
+        for consumer in list(self.consumer_table.values()):
+            with self._work_of(consumer, "rebalancing").round():
+                balanced = await consumer.do_rebalance() and balanced
+                continue
+            balanced = False
+        return balanced
 
     async def _persist_offsets(self) -> None:
         for consumer in list(self.consumer_table.values()):
-            await consumer.persist_consumer_offset()
+            with self._work_of(consumer, "commits of offsets").round():
+                await consumer.persist_consumer_offset()
+
+    def _work_of(self, consumer: MQConsumerInner, name: str) -> BackgroundWork:
+        """What is done for one consumer; its failure stops no other's."""
+        works = self._works.setdefault(consumer, {})
+        if name not in works:
+            works[name] = BackgroundWork(f"group {consumer.group}: {name}", logger)
+        return works[name]
 
     # --- what brokers say
 

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.clock import now_ms
 from mqlake.client.admin import Admin, Broker
 from mqlake.client.config import ClientConfig
 from mqlake.client.overview import latest_rate, runtime_info
 from mqlake.console.trends import Ring, Round, Trends
-from mqlake.errors import MessageError, MqlakeError, ResponseError
+from mqlake.errors import MessageError, ResponseError
 from mqlake.remoting.loop import run
 
 INTERVAL_S = 5.0
@@ -89,16 +90,17 @@ class Sampler:
         assert task is not None
         self._end = functools.partial(loop.call_soon_threadsafe, task.cancel)
         self._ready.set()
+        work = BackgroundWork("samples for trends", logger)
         async with Admin(self._config) as admin:
             while True:
                 began = time.monotonic()
-                try:
-                    await self._sample(admin)
-                    self.trouble = ""
-                except (MqlakeError, OSError) as error:
-                    self.trouble = str(error)
-                except Exception:
-                    logger.exception("a round of samples failed")
+                async with work.round():
+                    try:
+                        await self._sample(admin)
+                        self.trouble = ""
+                    except Exception as error:
+                        self.trouble = str(error) or type(error).__name__
+                        raise
                 took = time.monotonic() - began
                 await asyncio.sleep(max(self._interval_s, took * PAUSE_FACTOR))
 

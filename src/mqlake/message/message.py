@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from mqlake.base.text import unencodable
 from mqlake.errors import MessageError
 from mqlake.message.hosts import NO_HOST, Host
 from mqlake.message.ids import create_message_id
@@ -27,6 +28,12 @@ from mqlake.message.properties import (
 )
 
 _NUMBER = re.compile("[+-]?[0-9]{1,100}")
+_ATTRIBUTES = {
+    PROPERTY_TAGS: "tags",
+    PROPERTY_KEYS: "keys",
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX: "uniq_key",
+}
+"""The properties that have an attribute of their own."""
 
 
 class Message:
@@ -146,6 +153,8 @@ class Message:
         if value is None:
             self.properties.pop(name, None)
         else:
+            if type(value) is str:
+                _check_text(_ATTRIBUTES[name], value)
             self.properties[name] = value
 
     def __repr__(self) -> str:
@@ -155,7 +164,10 @@ class Message:
 
 
 def check_types(message: Message) -> None:
-    """Raises TypeError, which names the attribute, if a value of the message has the wrong type."""
+    """Raises TypeError if a value of the message has the wrong type, MessageError for a text that UTF-8 cannot hold.
+
+    Both name the attribute or the property.
+    """
     if not isinstance(message.topic, str):
         raise _wrong_type("topic", "str", message.topic)
     if not isinstance(message.body, bytes | bytearray | memoryview):
@@ -164,9 +176,18 @@ def check_types(message: Message) -> None:
         raise _wrong_type("flag", "int", message.flag)
     if not isinstance(message.properties, dict):
         raise _wrong_type("properties", "dict", message.properties)
+    _check_text("topic", message.topic)
     for name, value in message.properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"Message: property {name!r} has to be str with a str, not {value!r}")
+        if not (name.isascii() and value.isascii()):
+            _check_text("the name of a property", name)
+            _check_text(_ATTRIBUTES.get(name) or f"property {name!r}", value)
+
+
+def _check_text(what: str, text: str) -> None:
+    if wrong := unencodable(text):
+        raise MessageError(f"Message: {what} {wrong}")
 
 
 def _joined(keys: str | Iterable[str]) -> str:

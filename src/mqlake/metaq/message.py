@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mqlake.base.text import unencodable
 from mqlake.errors import FormatError, IllegalTopicError, MessageError
 
 HAS_ATTRIBUTE = 1
@@ -73,12 +74,14 @@ class Message:
 
 
 def check_types(message: Message) -> None:
-    """TypeError, which names the field, for a message with a value of the wrong type."""
+    """TypeError for a value of the wrong type, MessageError for a text that UTF-8 cannot hold; both name the field."""
     for name, kinds, needed in _TYPES:
         value = getattr(message, name)
         if not isinstance(value, kinds):
             hint = ": call encode() on it" if name == "data" and isinstance(value, str) else ""
             raise TypeError(f"Message: {name} has to be {needed}, not {type(value).__name__}{hint}")
+        if isinstance(value, str) and (wrong := unencodable(value)):
+            raise MessageError(f"Message: {name} {wrong}")
 
 
 _TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (

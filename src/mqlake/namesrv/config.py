@@ -52,9 +52,9 @@ class NamesrvConfig(Settings):
     )
     delete_topic_with_broker_registration: bool = setting(
         False,
-        "A topic missing from a broker's registration is removed from that broker. Only with "
-        "enableSingleTopicRegister=true at all brokers: without it they register new topics alone, and lose the "
-        "routes of all others until the next whole registration.",
+        "A topic missing from a broker's whole registration is removed from that broker. mqlake's brokers say which "
+        "registrations are parts, RocketMQ's are told by the topics that every broker has; theirs need "
+        "enableSingleTopicRegister=true, or not enableSplitRegistration=true.",
     )
     enable_all_topic_list: bool = setting(True, "Answer with the list of all topics.")
     enable_topic_list: bool = setting(True, "Answer with the lists of topics of a cluster or a kind.")
@@ -103,8 +103,9 @@ class NamesrvConfig(Settings):
 
 
 DELETES_TOPICS = (
-    "deleteTopicWithBrokerRegistration=true needs enableSingleTopicRegister=true at every broker: without it, a new "
-    "topic takes all other topics of its broker out of the routes until the broker registers them again"
+    "deleteTopicWithBrokerRegistration=true needs enableSingleTopicRegister=true at every broker of RocketMQ that "
+    "registers in parts (enableSplitRegistration=true): without it, a part can take other topics of its broker out of "
+    "the routes until the broker registers them again"
 )
 SETTINGS: dict[str, Setting] = settings_of(NamesrvConfig)
 KEYS = KnownKeys({**SETTINGS, **auth_settings.SETTINGS}, NAMESRV_KEYS, REMOTING_KEYS, AUTH_KEYS)

@@ -143,6 +143,7 @@ class NamesrvProcessors:
             expires_ms=header.heartbeat_timeout_millis,
             enable_acting_master=header.enable_acting_master,
             channel=connection,
+            partial=header.partial or False,
         )
         if result is None:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, "register broker failed")

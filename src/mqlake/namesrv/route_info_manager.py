@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
+from mqlake.message import SELF_TEST_TOPIC
 from mqlake.remoting.bodies.route import (
     MASTER_ID,
     BrokerData,
@@ -72,7 +73,7 @@ class RouteInfoManager:
         delete_topic_with_broker_registration: bool = False,
     ) -> None:
         """`support_acting_master`: a route without a master shows its lowest replica, from which clients can read,
-        as master. `delete_topic_with_broker_registration`: a topic missing in a registration is removed."""
+        as master. `delete_topic_with_broker_registration`: a topic missing in a whole registration is removed."""
         self._clock_ms = clock_ms
         self.support_acting_master = support_acting_master
         self.delete_topic_with_broker_registration = delete_topic_with_broker_registration
@@ -100,11 +101,13 @@ class RouteInfoManager:
         expires_ms: int | None = None,
         enable_acting_master: bool | None = None,
         channel: Hashable | None = None,
+        partial: bool = False,
     ) -> RegisterBrokerResult | None:
         """Registers a broker and, from a master, its first TOPICS_PER_STEP topics; take_more_topics() takes the others.
         None if an unknown broker registers only one topic.
 
-        Such a registration reports one changed topic, and came before the broker's first complete one.
+        Such a registration reports one changed topic, and came before the broker's first complete one. `partial`: the
+        broker says that it has more topics.
         """
         version = topic_config_wrapper.data_version
         data = self.broker_addr_table.get(broker_name)
@@ -149,6 +152,7 @@ class RouteInfoManager:
                 lambda: data.broker_addrs.get(broker_id) == broker_addr,
                 changed=changed,
                 read_only=read_only,
+                whole=not partial and self._names_its_own(cluster_name, broker_name, topic_config_wrapper),
             )
             self.take_more_topics()
 
@@ -195,9 +199,10 @@ class RouteInfoManager:
         *,
         changed: bool,
         read_only: bool,
+        whole: bool,
     ) -> Iterator[bool]:
         table, mappings = wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map
-        if self.delete_topic_with_broker_registration and not mappings:
+        if self.delete_topic_with_broker_registration and whole and not mappings:
             gone = [
                 t for t, queues in self.topic_queue_table.items() if broker_name in queues and t not in table
             ]
@@ -214,6 +219,17 @@ class RouteInfoManager:
             for topic, mapping in mappings.items():
                 by_broker = self.topic_queue_mapping_info_table.setdefault(topic, {})
                 by_broker[mapping.bname or broker_name] = mapping
+
+    def _names_its_own(
+        self, cluster_name: str, broker_name: str, wrapper: TopicConfigAndMappingSerializeWrapper
+    ) -> bool:
+        """True unless topics lack that every broker has and this one has registered before: RocketMQ's brokers register
+        new topics alone, and do not say so."""
+        return all(
+            topic in wrapper.topic_config_table
+            for topic in (SELF_TEST_TOPIC, cluster_name, broker_name)
+            if broker_name in self.topic_queue_table.get(topic, ())
+        )
 
     def _put_queues(self, broker_name: str, topic: str, config: TopicConfig, *, read_only: bool) -> None:
         self.topic_queue_table.setdefault(topic, {})[broker_name] = QueueData(
@@ -245,9 +261,29 @@ class RouteInfoManager:
     def unregister_broker(
         self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int
     ) -> None:
-        self.broker_live_table.pop((cluster_name, broker_addr), None)
-        self.filter_server_table.pop((cluster_name, broker_addr), None)
+        """Removes the broker, unless the address has been taken since under another id, name or cluster: what comes
+        late from who was there before says nothing about who is there now."""
         data = self.broker_addr_table.get(broker_name)
+        key = cluster_name, broker_addr
+        ids = (
+            {i for i, addr in data.broker_addrs.items() if addr == broker_addr} if data is not None else set()
+        )
+        moved = key not in self.broker_live_table and any(
+            addr == broker_addr for _, addr in self.broker_live_table
+        )
+        if ids - {broker_id} or (ids and moved):
+            logger.info(
+                "%s[%d] of %s at %s has gone before: it is %s now",
+                broker_name,
+                broker_id,
+                cluster_name,
+                broker_addr,
+                sorted(ids),
+            )
+            return
+        if not self._has_another(cluster_name, broker_addr, broker_name):
+            self.broker_live_table.pop(key, None)
+            self.filter_server_table.pop(key, None)
         if data is None:
             return
         data.broker_addrs = {i: addr for i, addr in data.broker_addrs.items() if addr != broker_addr}
@@ -266,6 +302,14 @@ class RouteInfoManager:
             self.cluster_addr_table.pop(cluster_name, None)
         for topic in [topic for topic, queues in self.topic_queue_table.items() if broker_name in queues]:
             self._remove_queues(topic, broker_name)
+
+    def _has_another(self, cluster_name: str, broker_addr: str, broker_name: str) -> bool:
+        """True if a broker of another name is registered at the address."""
+        return any(
+            data.cluster == cluster_name and broker_addr in data.broker_addrs.values()
+            for name, data in self.broker_addr_table.items()
+            if name != broker_name
+        )
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         queues = self.topic_queue_table.get(topic)
@@ -295,13 +339,15 @@ class RouteInfoManager:
         return expired
 
     def _forget(self, cluster_name: str, broker_addr: str) -> None:
-        for name, data in self.broker_addr_table.items():
-            if data.cluster != cluster_name:
-                continue
-            for broker_id, addr in data.broker_addrs.items():
-                if addr == broker_addr:
-                    self.unregister_broker(cluster_name, broker_addr, name, broker_id)
-                    return
+        there = [
+            (name, broker_id)
+            for name, data in self.broker_addr_table.items()
+            if data.cluster == cluster_name
+            for broker_id, addr in data.broker_addrs.items()
+            if addr == broker_addr
+        ]
+        for name, broker_id in there:
+            self.unregister_broker(cluster_name, broker_addr, name, broker_id)
         self.broker_live_table.pop((cluster_name, broker_addr), None)
         self.filter_server_table.pop((cluster_name, broker_addr), None)
 

@@ -9,6 +9,7 @@ await controller.stop()
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from mqlake.auth.follow import FollowingAccess
 from mqlake.auth.requests import Context
 from mqlake.auth.storage import Storage
+from mqlake.base.background import BackgroundWork
 from mqlake.base.durable import write_durably
 from mqlake.base.java_properties import format_properties
 from mqlake.namesrv.config import NamesrvConfig
@@ -24,6 +26,8 @@ from mqlake.namesrv.processors import NamesrvProcessors
 from mqlake.namesrv.route_info_manager import RouteInfoManager
 from mqlake.remoting.connection import Connection, Limits
 from mqlake.remoting.server import RemotingServer
+
+logger = logging.getLogger(__name__)
 
 
 def _monotonic_ms() -> int:
@@ -53,6 +57,7 @@ class NamesrvController:
             self.access = FollowingAccess(config.auth, Storage(directory), Context(""))
             self._server.guard = self.access.guard
         self._scan_timer: asyncio.TimerHandle | None = None
+        self._work = BackgroundWork("looking for brokers that have gone", logger)
 
     @property
     def config(self) -> NamesrvConfig:
@@ -71,9 +76,10 @@ class NamesrvController:
         self._scan()
 
     def _scan(self) -> None:
-        for channel in self.routes.scan_not_active_broker():
-            if isinstance(channel, Connection):
-                channel.abort()
+        with self._work.round():
+            for channel in self.routes.scan_not_active_broker():
+                if isinstance(channel, Connection):
+                    channel.abort()
         loop = asyncio.get_running_loop()
         self._scan_timer = loop.call_later(self.config.scan_not_active_broker_interval / 1000, self._scan)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.net import format_address
 from mqlake.errors import ConfigError
 from mqlake.proxy.access import Authenticator
@@ -90,12 +91,11 @@ class GrpcServer:
         self._housekeeping = asyncio.create_task(self._keep_house(), name="gRPC housekeeping")
 
     async def _keep_house(self) -> None:
+        work = BackgroundWork("housekeeping of the gRPC endpoint", logger)
         while True:
             await asyncio.sleep(PERIOD_S)
-            try:
+            async with work.round():
                 await self.service.housekeeping()
-            except Exception:
-                logger.exception("housekeeping of the gRPC endpoint failed, tried again later")
 
     async def stop(self, grace_s: float = 3.0) -> None:
         """Accepts no more RPCs, lets those in flight finish for `grace_s`. Idempotent."""

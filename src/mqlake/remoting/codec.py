@@ -12,8 +12,9 @@
                      | i32 n, fields: n bytes of  (i16 n, key | i32 n, value)…
 
 The ROCKETMQ form does not distinguish null from the empty text and has no codes beyond i16: such commands are
-written as JSON. Every function here returns a result or raises ProtocolError. Decoding never copies a body; reading
-a header takes a multiple of its size, so its size is limited.
+written as JSON. Text that UTF-8 cannot hold is written with `?`, as Java does, in both; a request with such text is
+refused before (`RemotingCommand.create_request`). Every function here returns a result or raises ProtocolError.
+Decoding never copies a body; reading a header takes a multiple of its size, so its size is limited.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from typing import Any
 import orjson
 
 from mqlake.base import json_config
-from mqlake.errors import FormatError, ProtocolError
+from mqlake.base.text import encodable
+from mqlake.errors import BadHeaderError, FormatError, ProtocolError
 from mqlake.remoting.codes import LanguageCode, SerializeType
 from mqlake.remoting.command import RESPONSE_FLAG, Buffer, RemotingCommand
 
@@ -126,9 +128,12 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
         and max(code, version, opaque, flag) <= _INT32_MAX
     ):
         raise _no_int32(fields)
-    remark = get("remark")
-    if remark is not None and type(remark) is not str:
-        remark = _text(remark)
+    remark, ext_fields = get("remark"), get("extFields")
+    if (remark is not None and type(remark) is not str) or ext_fields is not None:
+        try:
+            remark, ext_fields = None if remark is None else _text(remark), _ext_fields(ext_fields)
+        except ProtocolError as error:
+            raise _of_request(str(error), opaque, flag) from None
     language = get("language")
     command = RemotingCommand.__new__(RemotingCommand)
     command.code = code
@@ -139,7 +144,7 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
     command.opaque = opaque
     command.flag = flag
     command.remark = remark
-    command.ext_fields = _ext_fields(get("extFields"))
+    command.ext_fields = {} if ext_fields is None else ext_fields
     command.body = None
     command.serialize_type = _JSON
     return command
@@ -148,9 +153,21 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
 def _no_int32(fields: dict[Any, Any]) -> ProtocolError:
     for name in ("code", "version", "opaque", "flag"):
         value = fields.get(name, 0)
-        if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
-            return ProtocolError(f"the header's {name} is {_shortened(value)}, not a 32-bit number")
+        if not _is_int32(value):
+            reason = f"the header's {name} is {_shortened(value)}, not a 32-bit number"
+            return _of_request(reason, fields.get("opaque"), fields.get("flag", 0))
     raise AssertionError(fields)
+
+
+def _is_int32(value: Any) -> bool:
+    return type(value) is int and _INT32_MIN <= value <= _INT32_MAX
+
+
+def _of_request(reason: str, opaque: Any, flag: Any) -> ProtocolError:
+    """The error that can be answered, if it is known which request it is about."""
+    if _is_int32(opaque) and _is_int32(flag) and not flag & RESPONSE_FLAG:
+        return BadHeaderError(reason, opaque, flag)
+    return ProtocolError(reason)
 
 
 def _ext_fields(fields: Any) -> dict[str, str]:
@@ -197,7 +214,13 @@ def encode_json_header(command: RemotingCommand) -> bytes:
     try:
         return orjson.dumps(fields)
     except orjson.JSONEncodeError:  # a lone surrogate, from a file name perhaps
-        return json_config.dumps(fields, pretty=False, browser_compatible=True).encode()
+        if command.remark is not None:
+            fields["remark"] = encodable(command.remark)
+        if command.ext_fields:
+            fields["extFields"] = {
+                encodable(key): encodable(value) for key, value in command.ext_fields.items()
+            }
+        return orjson.dumps(fields)
 
 
 # --- ROCKETMQ ----------------------------------------------------------------------------------------------
@@ -216,7 +239,9 @@ def decode_binary_header(header: Buffer) -> RemotingCommand:
         remark = data[_BINARY_HEAD.size : position].decode() if remark_size else None
         ext_fields = _decode_fields(data, position)
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"the header is not UTF-8: {error.reason}") from error
+        raise _of_request(f"the header is not UTF-8: {error.reason}", opaque, flag) from error
+    except ProtocolError as error:
+        raise _of_request(str(error), opaque, flag) from None
     return RemotingCommand(
         code,
         language=_LANGUAGE_BY_CODE.get(language, LanguageCode.OTHER),
@@ -254,16 +279,16 @@ def _decode_fields(data: bytes, position: int) -> dict[str, str]:
 def encode_binary_header(command: RemotingCommand) -> bytes | None:
     """The ROCKETMQ header, None for a command that this form cannot express."""
     try:
-        remark = (command.remark or "").encode()
+        remark = (command.remark or "").encode("utf-8", "replace")
         fields = bytearray()
         for key, value in command.ext_fields.items():
-            key_bytes, value_bytes = key.encode(), value.encode()
+            key_bytes, value_bytes = key.encode("utf-8", "replace"), value.encode("utf-8", "replace")
             fields += _KEY_LENGTH.pack(len(key_bytes)) + key_bytes
             fields += _LENGTH.pack(len(value_bytes)) + value_bytes
         head = _BINARY_HEAD.pack(
             command.code, command.language, command.version, command.opaque, command.flag, len(remark)
         )
-    except (struct.error, UnicodeEncodeError):
+    except struct.error:
         return None
     return b"".join((head, remark, _LENGTH.pack(len(fields)), fields))
 

@@ -14,6 +14,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from mqlake.base.text import unencodable
+from mqlake.errors import HeaderError
 from mqlake.remoting.codes import CURRENT_VERSION, LanguageCode, ResponseCode, SerializeType, version_name
 
 if TYPE_CHECKING:
@@ -76,8 +78,11 @@ class RemotingCommand:
     def create_request(
         cls, code: int, header: CommandHeader | None = None, body: Body = None
     ) -> RemotingCommand:
-        """A request with an opaque of its own."""
+        """A request with an opaque of its own. HeaderError names a field that holds what UTF-8 cannot."""
         fields = None if header is None else header.encode()
+        for name, value in (fields or {}).items():
+            if not value.isascii() and (wrong := unencodable(value)):
+                raise HeaderError(f"the field <{name}> of the request {wrong}")
         return cls(code, opaque=next_opaque(), ext_fields=fields, body=body)
 
     @classmethod

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from mqlake.base.net import format_address
 from mqlake.errors import (
+    BadHeaderError,
     MqlakeError,
     ProtocolError,
     RemotingConnectError,
@@ -398,7 +399,12 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                     if following > start:
                         break
                 if following == start:
-                    self._on_command(decode_frame(data, start, stop, header_size_max))
+                    try:
+                        self._on_command(decode_frame(data, start, stop, header_size_max))
+                    except BadHeaderError as error:  # the requests around it are good
+                        logger.warning("%s: %s; answered with an error", self.remote_address, error)
+                        bad = RemotingCommand(0, opaque=error.opaque, flag=error.flag)
+                        self._respond(bad, _failure(bad, error))
                     following = stop
                 start = following
                 if self._out_size >= FLUSH_FROM:
@@ -413,6 +419,9 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._buffer.keep(end)
             self.close()
             return
+        except BaseException:  # the loop closes the connection, and may ask for a buffer before
+            self._buffer.keep(end)
+            raise
         finally:
             self._in_batch = False
         self._buffer.keep(start)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from mqlake.base.background import KEEPS_FAILING, BackgroundWork
 from mqlake.broker.metrics import health as module
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
@@ -38,6 +40,21 @@ def test_they_need_no_user_and_say_yes(tmp_path: Path) -> None:
             (200, {"healthy": True, "reasons": []}),
             (200, {"ready": True, "reasons": []}),
         )
+
+    on_a_broker(tmp_path, scene, **AUTH)
+
+
+def test_work_that_keeps_failing_is_shown_and_changes_no_verdict(tmp_path: Path) -> None:
+    """Without it a broker whose loops do nothing any more would look sound; a restart is for who reads it to decide."""
+
+    async def scene(peer: Peer) -> None:
+        work = BackgroundWork("revive", logging.getLogger("test"))
+        for _ in range(KEEPS_FAILING):
+            with work.round():
+                raise ValueError("x")
+        for name, (status, answer) in zip(("healthy", "ready"), await both(peer), strict=True):
+            assert (status, answer[name]) == (200, True)
+            assert answer["failing"] == [f"revive has failed {KEEPS_FAILING} times: ValueError: x"]
 
     on_a_broker(tmp_path, scene, **AUTH)
 

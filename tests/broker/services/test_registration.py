@@ -75,15 +75,21 @@ def test_a_topic_alone_and_a_broker_that_may_only_be_read(tmp_path):
     run(scene())
 
 
-def test_new_topics_do_not_take_the_place_of_all_others(tmp_path):
-    """At a name server with deleteTopicWithBrokerRegistration=true, if each is registered singly."""
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"enableSingleTopicRegister": "true"},
+        {"enableSingleTopicRegister": "false"},
+        {"enableSplitRegistration": "true", "splitRegistrationSize": "3"},
+    ],
+)
+def test_new_topics_do_not_take_the_place_of_all_others(tmp_path, settings):
+    """At a name server with deleteTopicWithBrokerRegistration=true a part would count as all that the broker has."""
 
     async def scene() -> None:
         async with (
             name_server(tmp_path) as names,
-            running(
-                tmp_path, namesrvAddr=f"127.0.0.1:{names.port}", enableSingleTopicRegister="true"
-            ) as controller,
+            running(tmp_path, namesrvAddr=f"127.0.0.1:{names.port}", **settings) as controller,
             RemotingClient() as client,
         ):
             names.routes.delete_topic_with_broker_registration = True
@@ -93,6 +99,8 @@ def test_new_topics_do_not_take_the_place_of_all_others(tmp_path):
             answer = await Peer(controller, client).ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
             assert answer.code == ResponseCode.SUCCESS
             assert names.routes.get_all_topic_list().topic_list == before | {"T0", "T1", "T2"}
+            assert await controller.registration.register_broker_all()
+            assert names.routes.get_all_topic_list().topic_list >= before | {"T0", "T1", "T2"}
 
     run(scene())
 

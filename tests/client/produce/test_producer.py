@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from mqlake.base.background import KEEPS_FAILING, failing
 from mqlake.client import (
     ClientConfig,
     Message,
@@ -23,6 +24,7 @@ from mqlake.client import (
     SendResult,
     SendStatus,
     create_reply_message,
+    mq_client,
     select_by_hash,
 )
 from mqlake.errors import (
@@ -31,6 +33,7 @@ from mqlake.errors import (
     IllegalTopicError,
     MessageError,
     MessageTooLargeError,
+    MqlakeError,
     NoNameServerError,
     PropertiesTooLargeError,
     SendError,
@@ -45,6 +48,7 @@ from mqlake.remoting.headers.produce import SendMessageRequestHeaderV2, SendMess
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import RemotingServer
 from mqlake.remoting.tls import TlsConfig, TlsMode, client_context
+from tests.waiting import until_async
 
 Answers = Callable[[str, int], int | None]
 """(broker name, which send of all) → its response code; None: no answer."""
@@ -253,6 +257,8 @@ def test_messages_that_cannot_be_sent() -> None:
         async with cluster(lambda *_: 0, max_message_size=100) as (servers, producer):
             delayed = Message("T", b"x")
             delayed.delay_time_level = 1
+            half_a_character = Message("T", b"x")
+            half_a_character.properties["colour"] = "\ud800"
             hasty = Message("T", b"x")
             hasty.wait_store_msg_ok = False
             for kind, messages in [
@@ -268,6 +274,8 @@ def test_messages_that_cannot_be_sent() -> None:
                 (MessageError, [Message("T", b"x"), Message("U", b"x")]),
                 (MessageError, [Message("T", b"x"), hasty]),
                 (MessageError, [delayed, delayed]),
+                (MessageError, [half_a_character]),
+                (MessageError, [Message("T", b"x"), half_a_character]),
                 (MessageError, [Message("%RETRY%G", b"x"), Message("%RETRY%G", b"x")]),
             ]:
                 with pytest.raises(kind):
@@ -377,3 +385,53 @@ def test_a_closed_client_starts_nothing() -> None:
             await Producer("G", client).start()
 
     run(main())
+
+
+class FailingOnce:
+    """A consumer whose rebalance and commit fail at first."""
+
+    group = "G"
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.rebalances = self.commits = 0
+
+    async def do_rebalance(self) -> bool:
+        self.rebalances += 1
+        if self.rebalances == 1:
+            raise self.error
+        return True
+
+    async def persist_consumer_offset(self) -> None:
+        self.commits += 1
+        if self.commits <= KEEPS_FAILING:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("strategy"), MemoryError(), ConfigError("x")])
+def test_no_error_of_one_consumer_ends_the_clients_work(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without it an allocate strategy that raises once ends all receiving, and an error the commits of all offsets."""
+    monkeypatch.setattr(mq_client, "REBALANCE_AGAIN_S", 0.0)
+
+    async def main() -> None:
+        bad, good = FailingOnce(error), FailingOnce(error)
+        good.rebalances = good.commits = 100
+        client = MQClientInstance(
+            ClientConfig(namesrv_addr="127.0.0.1:1", persist_consumer_offset_interval_s=0.01)
+        )
+        client.consumer_table = {"bad": bad, "good": good}  # type: ignore[dict-item]
+        await client.start()
+        client.rebalance_immediately()
+        await until_async(lambda: bad.commits == KEEPS_FAILING)
+        assert any("commits of offsets" in each for each in failing())
+        await until_async(lambda: bad.rebalances > 1 and bad.commits > KEEPS_FAILING + 1)
+        assert good.rebalances > 101 and good.commits > 101
+        assert not any("commits of offsets" in each for each in failing())
+        await client.close()
+
+    run(main())
+    said = [record for record in caplog.records if "group G: rebalancing: " in record.getMessage()]
+    assert [record.levelname for record in said][:1] == ["WARNING"]
+    assert bool(said[0].exc_info) is not isinstance(error, MqlakeError)

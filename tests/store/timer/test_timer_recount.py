@@ -50,7 +50,7 @@ def test_what_waits_is_counted_by_topic(tmp_path: Path, known: tuple[str, ...]) 
 
 
 def test_counts_that_are_wrong_are_put_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a crash before they were written, and by recalls of nothing; at the start, and every hour."""
+    """By a crash before they were written; at the start, and every hour."""
     clock = Clock()
     timed = TimedStore(tmp_path, clock, {})
     for number in range(10):
@@ -63,18 +63,56 @@ def test_counts_that_are_wrong_are_put_right(tmp_path: Path, monkeypatch: pytest
     timed.die()
     with timed_store(tmp_path, clock) as timed:
         assert timed.timers.metrics.timing_counts() == {"T": 6, "Other": 0}
-        for number in range(3):
-            timed.recall(100 + number, START_MS + 9000)
         timed.run_until(START_MS + 11_000)
         assert len(timed.bodies()) == 7
-        assert timed.timers.metrics.timing_counts()["T"] == 0, "the recalls took three from it"
+        timed.timers.metrics.add({"T": -3}, START_MS)
+        assert timed.timers.metrics.timing_counts()["T"] == 0
     monkeypatch.setattr(timer_message_store, "RECOUNT_S", 0.0)
     with timed_store(tmp_path, clock) as timed:
+        timed.run()
         assert timed.timers.metrics.timing_counts() == {"T": 3, "Other": 0}
-        timed.recall(200, START_MS + 12_500)
+        timed.timers.metrics.add({"T": -3}, START_MS)
         timed.run_until(START_MS + 13_000)
         assert len(timed.bodies()) == 9
         assert timed.timers.metrics.timing_counts() == {"T": 1, "Other": 0}
+
+
+@pytest.mark.parametrize("form", ["T+K{0}", "K{0}"])
+@pytest.mark.parametrize("recount", [False, True])
+def test_a_recall_of_nothing_counts_nothing(tmp_path: Path, form: str, recount: bool) -> None:
+    """Without it messages that wait would not be counted, and the figure would be 0 while some wait."""
+    with timed_store(tmp_path, timerRollWindowSlot=20) as timed:
+        for number in range(4):
+            timed.put(number, START_MS + 9000)
+        timed.put(4, START_MS + 8000)
+        timed.put(5, START_MS + 50_000)  # it rolls
+        timed.recall(9, START_MS + 9000, key=form.format(9))  # no such message
+        timed.recall(9, START_MS + 8000, key=form.format(9))
+        timed.recall(4, START_MS + 9000, key=form.format(4))  # it is due at another time
+        timed.recall(0, START_MS + 9000, "Other", key=form.format(0))  # of another topic
+        timed.recall(9, START_MS + 50_000, key=form.format(9))
+        timed.run()
+
+        def counts(wanted: int) -> None:
+            if recount:
+                timed.timers._recount()
+            assert timed.timers.metrics.timing_counts()["T"] == wanted
+
+        counts(6)
+        assert timed.timers.all_congest_num == 6
+        for _ in range(2):  # twice is once
+            timed.recall(1, START_MS + 9000, key=form.format(1))
+            timed.run()
+            counts(5)
+        timed.put(9, START_MS + 9000)  # after its recall: it is cancelled, too
+        timed.run()
+        counts(5)
+        timed.run_until(START_MS + 12_000)
+        assert sorted(timed.bodies()) == [0, 2, 3, 4]
+        counts(1)
+        timed.run_until(START_MS + 60_000)
+        assert sorted(timed.bodies()) == [0, 2, 3, 4, 5]
+        counts(0)
 
 
 def test_a_recall_that_rolls_counts_once(tmp_path: Path) -> None:

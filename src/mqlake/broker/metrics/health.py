@@ -3,8 +3,9 @@
     GET /health   200 as long as a restart would not help; 503: the event loop does not answer, or the store is fenced
     GET /ready    200 while clients are served; 503 with the reasons: no name server has it, the disk is full, ending, …
 
-The answers are JSON, {"ready": false, "reasons": ["the disk is full: …"]}. They are for the addresses of
-metricsSourceIps, and need no user: probes have none.
+The answers are JSON, {"ready": false, "reasons": ["the disk is full: …"]}, with "failing": [...] where work in the
+background keeps failing, which does not change the verdict. They are for the addresses of metricsSourceIps, and need no
+user: probes have none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import orjson
 
 from mqlake.auth.sources import SourceList
+from mqlake.base.background import failing
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.guard import App
 
@@ -73,6 +75,9 @@ def with_health(app: App, health: Health, sources: SourceList, loop: asyncio.Abs
         name, reasons = asked(path)
         status = "503 Service Unavailable" if reasons else "200 OK"
         start_response(status, [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
-        return [orjson.dumps({name: not reasons, "reasons": reasons}) + b"\n"]
+        verdict: dict[str, object] = {name: not reasons, "reasons": reasons}
+        if works := failing():
+            verdict["failing"] = works
+        return [orjson.dumps(verdict) + b"\n"]
 
     return answer

@@ -16,6 +16,7 @@ import itertools
 import logging
 from collections.abc import Callable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.pop.checkpoint import Acknowledgement, Checkpoint, CheckpointKey, ReviveLog
 from mqlake.broker.pop.queues import PopQueue, PopQueues, Stretch
@@ -123,16 +124,15 @@ class PopBuffer:
     # --- time passes
 
     async def _run(self) -> None:
+        work = BackgroundWork("pop checkpoints in memory", logger)
         while True:
             if not self._entries:  # a timer of the event loop would end the fast path's leases for nothing
                 self._by_time.clear()
                 self._added.clear()
                 await self._added.wait()
             await asyncio.sleep(SCAN_S)
-            try:
+            async with work.round():
                 self.store_due()
-            except Exception:
-                logger.exception("checkpoints in memory could not be stored; trying again")
 
     def store_due(self) -> None:
         """Stores what has been here for long enough."""

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from mqlake.base.background import BackgroundWork
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX, normal_topic
 from mqlake.remoting.connection import Answer, Connection
 from mqlake.store.dispatch import Arrival
@@ -92,6 +93,7 @@ class PopLongPollingService:
         self._crossing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._work = BackgroundWork("answers to those whose time is over", logger)
         self._timer_at = 0
         self._gone_at = 0
 
@@ -279,16 +281,17 @@ class PopLongPollingService:
             self._gone_at = now
             self._drop_all_gone()
         heap = self._by_deadline
-        while heap and (heap[0].deadline_ms <= now or not heap[0].is_waiting):
-            waiter = heapq.heappop(heap)
-            if not waiter.is_waiting:
-                continue
-            waiter.is_waiting = False
-            self._count -= 1
-            self._waiting[waiter.key].remove(waiter)
-            heapq.heapify(self._waiting[waiter.key])
-            self._tidy(waiter.key)
-            if not waiter.is_gone:
-                self._execute_soon(waiter, is_over=True)
+        with self._work.round():
+            while heap and (heap[0].deadline_ms <= now or not heap[0].is_waiting):
+                waiter = heapq.heappop(heap)
+                if not waiter.is_waiting:
+                    continue
+                waiter.is_waiting = False
+                self._count -= 1
+                self._waiting[waiter.key].remove(waiter)
+                heapq.heapify(self._waiting[waiter.key])
+                self._tidy(waiter.key)
+                if not waiter.is_gone:
+                    self._execute_soon(waiter, is_over=True)
         if heap:
             self._set_timer(heap[0].deadline_ms)

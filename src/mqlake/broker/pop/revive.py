@@ -26,6 +26,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.pop.checkpoint import (
     ACK_CODE,
@@ -246,14 +247,13 @@ class PopReviveService:
         return self._task is not None
 
     async def _run(self) -> None:
+        work = BackgroundWork("reviving of popped messages", logger)
         while True:
             await asyncio.sleep(self._broker.config.revive_interval / 1000)
             if self._broker.is_slave:
                 continue
-            try:
+            async with work.round():
                 await self.revive()
-            except Exception:
-                logger.exception("revive failed; trying again")
 
     # --- one round
 

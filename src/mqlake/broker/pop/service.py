@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.broker.pop.ack import AckMessageProcessor
 from mqlake.broker.pop.assignment import QueryAssignmentProcessor, TopicRoute
@@ -103,15 +104,14 @@ class PopService:
 
     async def _clean(self) -> None:
         broker, state = self._broker, self.state
+        work = BackgroundWork("cleaning of pop's state", logger)
         while True:
             await asyncio.sleep(CLEAN_S)
-            try:
+            async with work.round():
                 state.queues.forget_idle()
                 state.order_info_manager.clean(
                     self._read_queue_nums, broker.subscription_group_manager.contains_subscription_group
                 )
-            except Exception:
-                logger.exception("cleaning pop's state failed; tried again later")
 
     def _read_queue_nums(self, topic: str) -> int:
         config = self._broker.topic_config_manager.select_topic_config(topic)

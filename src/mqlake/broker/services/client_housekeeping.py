@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.yielding import at_once, in_turns
+
+logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 10.0
 GROUPS_AT_ONCE = 100
@@ -20,6 +24,7 @@ class ClientHousekeepingService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._timer: asyncio.TimerHandle | None = None
+        self._work = BackgroundWork("looking for clients that have gone", logger)
         self._leaving: set[asyncio.Future[None]] = set()
 
     def start(self) -> None:
@@ -41,8 +46,9 @@ class ClientHousekeepingService:
             leaving.add_done_callback(self._leaving.discard)
 
     def _scan(self) -> None:
-        self._broker.producer_manager.scan_not_active_channel()
-        self._broker.consumer_manager.scan_not_active_channel()
-        self._broker.rebalance_lock_manager.remove_expired()
-        self._broker.consumer_filter_manager.clean()
         self.start()
+        with self._work.round():
+            self._broker.producer_manager.scan_not_active_channel()
+            self._broker.consumer_manager.scan_not_active_channel()
+            self._broker.rebalance_lock_manager.remove_expired()
+            self._broker.consumer_filter_manager.clean()

@@ -87,9 +87,11 @@ class BrokerOuterAPI:
         identity: BrokerIdentity,
         wrapper: TopicConfigAndMappingSerializeWrapper,
         timeout_s: float,
+        *,
+        partial: bool = False,
     ) -> list[RegisterBrokerResult | None]:
-        """Registers the broker with the topics of the wrapper. The answer of each name server, None if there
-        was none."""
+        """Registers the broker with the topics of the wrapper; `partial`: it has others. The answer of each name
+        server, None if there was none."""
         encode = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).to_json
         many = len(wrapper.topic_config_table) > TOPICS_AT_ONCE
         body = await asyncio.to_thread(encode) if many else encode()
@@ -102,6 +104,7 @@ class BrokerOuterAPI:
             # a name server that starts while the master is away takes the topics from a slave that says this
             enable_acting_master=False if identity.broker_id else None,
             body_crc32=crc32(body),
+            partial=partial or None,
         )
 
         async def register(address: str) -> RegisterBrokerResult:

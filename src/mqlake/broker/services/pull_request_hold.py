@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.remoting.command import RemotingCommand
@@ -70,6 +71,7 @@ class PullRequestHoldService:
         self._ready: deque[PullRequest] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._work = BackgroundWork("looking for what pulls wait for", logger)
 
     # --- life
 
@@ -233,4 +235,5 @@ class PullRequestHoldService:
     def _sweep(self) -> None:
         self._sweep_later()
         for topic, queue_id in list(self._table):
-            self.notify_message_arriving(topic, queue_id)
+            with self._work.round():
+                self.notify_message_arriving(topic, queue_id)

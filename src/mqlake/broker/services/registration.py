@@ -14,6 +14,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.other_brokers import OtherBrokers
 from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI, RegisterBrokerResult
@@ -110,10 +111,11 @@ class Registration:
             size = config.split_registration_size if config.enable_split_registration else len(topics)
             answered = True
             for start in range(0, max(len(topics), 1), max(size, 1)):
-                answered &= await self._register(topics[start : start + max(size, 1)])
+                part = topics[start : start + max(size, 1)]
+                answered &= await self._register(part, partial=len(part) < len(topics))
             return answered
 
-    async def _register(self, topics: Iterable[TopicConfig]) -> bool:
+    async def _register(self, topics: Iterable[TopicConfig], *, partial: bool) -> bool:
         config, manager = self._broker.config, self._topic_config_manager
         topics = [self._permitted(topic) for topic in topics]
         wrapper = manager.build_serialize_wrapper({topic.topic_name: topic for topic in topics})
@@ -121,7 +123,7 @@ class Registration:
         wrapper.topic_queue_mapping_info_map = mappings.infos(wrapper.topic_config_table)
         asked = list(self._outer_api.name_servers)
         results = await self._outer_api.register_broker_all(
-            self.identity, wrapper, config.register_broker_timeout_mills / 1000
+            self.identity, wrapper, config.register_broker_timeout_mills / 1000, partial=partial
         )
         self.registered_with = [at for at, result in zip(asked, results, strict=True) if result is not None]
         for result in results:
@@ -140,14 +142,13 @@ class Registration:
     async def _keep_registered(self) -> None:
         """Registers at once, then at each period; sooner if a name server did not answer or was lost."""
         force = True
+        work = BackgroundWork("registration with the name servers", logger, pause_s=0.0)
         while True:
             # before the requests: a name server may answer and be lost at once
             self._register_now.clear()
-            try:
+            answered = False
+            async with work.round():
                 answered = await self.register_broker_all(force=force)
-            except Exception:
-                logger.exception("registration failed; trying again")
-                answered = False
             self._tried_to_register.set()
             config = self._broker.config
             force = config.force_register or not answered
@@ -189,25 +190,29 @@ class Registration:
     async def _register_new_topics(self) -> None:
         """Topics that come while a request is in flight go together with the next one. The lock comes first: where
         none are left the whole table has taken them, and the name servers know it when the lock is free."""
+        work = BackgroundWork("registration of new topics", logger, pause_s=0.0)
         while True:
             async with self._register_lock:
                 topics, self._new_topics = list(self._new_topics.values()), {}
                 if not topics:
                     return
-                if self._broker.config.enable_single_topic_register:
-                    answered = await self._register_singly(topics)
-                else:
-                    answered = await self._register(topics)
+                answered = False
+                async with work.round():
+                    if self._broker.config.enable_single_topic_register:
+                        answered = await self._register_singly(topics)
+                    else:
+                        answered = await self._register(topics, partial=True)
                 if not answered:
                     self._register_now.set()
 
     async def _register_singly(self, topics: Iterable[TopicConfig]) -> bool:
-        """Whether all name servers answered. One with deleteTopicWithBrokerRegistration=true would take a registration
-        of these topics for the broker's whole table, and forget the others; not so one that brings a mapping along."""
+        """True if all name servers answered. One of RocketMQ with deleteTopicWithBrokerRegistration=true would take a
+        registration of these topics for the broker's whole table, and forget the others; not so one that brings a
+        mapping along."""
         name, answered = self._broker.config.broker_name, True
         for topic in topics:
             if topic.topic_name in self._broker.topic_queue_mapping_manager.table:
-                answered &= await self._register([topic])
+                answered &= await self._register([topic], partial=True)
             else:
                 answered &= await self._outer_api.register_single_topic_all(name, self._permitted(topic))
         return answered

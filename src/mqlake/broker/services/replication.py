@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mqlake.auth.signed_client import remoting_client
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.outer_api import RegisterBrokerResult
 from mqlake.broker.services.registration import Registration
@@ -208,8 +209,9 @@ class Replication:
 
     async def _keep_synchronized(self) -> None:
         next_round = 0.0
+        work = BackgroundWork("synchronizing with the master", logger)
         while True:
-            try:
+            async with work.round():
                 await self._ask_range()
                 if not self._was_asked and self.ha_client_service is not None:
                     self._was_asked = True
@@ -225,8 +227,6 @@ class Replication:
                     and await self.slave_synchronize.sync_all()
                 ):
                     next_round = time.monotonic() + self._sync_s
-            except Exception:
-                logger.exception("synchronizing with the master failed, tried again later")
             self._tick.clear()
             try:
                 async with asyncio.timeout(min(TICK_S, self._sync_s)):

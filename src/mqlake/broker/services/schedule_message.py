@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import FormatError, OffsetOutOfRangeError
@@ -126,16 +127,15 @@ class ScheduleMessageService(ConfigManager):
 
     async def _run(self) -> None:
         look_at = dict.fromkeys(self.delay_level_table, time.monotonic())
+        works = {level: BackgroundWork(f"delay level {level}", logger) for level in look_at}
         while True:
             await asyncio.sleep(max(min(look_at.values()) - time.monotonic(), 0))
             # of one round, so that idle levels stay together: one wake-up for all of them
             now = time.monotonic()
             for level in [level for level, at in look_at.items() if at <= now]:
-                try:
+                wait_s = LOOK_AGAIN_S
+                with works[level].round():  # an error of one level does not stop the others
                     wait_s = self.deliver_due(level)
-                except Exception:  # an error of one level does not stop the others
-                    logger.exception("delay level %d: tried again", level)
-                    wait_s = LOOK_AGAIN_S
                 look_at[level] = now + wait_s
                 if not wait_s:
                     await asyncio.sleep(0)  # others have their turn between two slices

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.state.clients import ProducerManager
 from mqlake.broker.transaction import messages
@@ -124,9 +125,8 @@ class TransactionalMessageCheckService:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
+        work = BackgroundWork("checks of half messages", logger)
         while True:
             await asyncio.sleep(self._config().transaction_check_interval / 1000)
-            try:
+            async with work.round():
                 await self._service.check(self._listener.send_check_message)
-            except Exception:  # whatever a round meets, there is another one
-                logger.exception("half messages could not be looked through; tried again")

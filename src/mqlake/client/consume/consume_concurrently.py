@@ -14,6 +14,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 
+from mqlake.base.background import BackgroundWork
 from mqlake.client.consume.consume_service import ConsumeMessageService
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
 from mqlake.client.consume.process_queue import ProcessQueue
@@ -81,18 +82,20 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
     async def _work(self) -> None:
         requests_queue, threads = self._requests, self.config.consume_thread_max
         turns = 0
+        work = BackgroundWork(f"group {self.group}: consuming", logger)
         while not self._stopped:
-            taken = [await requests_queue.get()]
-            if self.runner.is_async:
-                turns += 1
-                if turns % CHUNK_MAX == 0:
-                    await asyncio.sleep(0)  # the listener may never wait, and others want their turn
-            else:
-                extra = min(requests_queue.qsize() // threads, CHUNK_MAX - 1)
-                taken += [requests_queue.get_nowait() for _ in range(extra)]
-            requests = [request for request in taken if not request.process_queue.dropped]
-            if requests and not self._stopped:
-                await self._consume(requests)
+            async with work.round():
+                taken = [await requests_queue.get()]
+                if self.runner.is_async:
+                    turns += 1
+                    if turns % CHUNK_MAX == 0:
+                        await asyncio.sleep(0)  # the listener may never wait, and others want their turn
+                else:
+                    extra = min(requests_queue.qsize() // threads, CHUNK_MAX - 1)
+                    taken += [requests_queue.get_nowait() for _ in range(extra)]
+                requests = [request for request in taken if not request.process_queue.dropped]
+                if requests and not self._stopped:
+                    await self._consume(requests)
 
     async def _consume(self, requests: list[ConsumeRequest]) -> None:
         now = time.monotonic()
@@ -105,6 +108,13 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
             results = await self.runner.run(calls)
             for request, context, result in zip(requests, contexts, results, strict=True):
                 await self._process_consume_result(request, context, result)
+        except Exception:
+            # the offset waits for them: what is not known to be done is consumed again
+            for request in requests:
+                left = [message for message in request.messages if request.process_queue.contains(message)]
+                if left:
+                    self.client.in_background(self._submit_later(request.process_queue, left))
+            raise
         finally:
             self._under_way.difference_update(requests)
             if not self._under_way:
@@ -164,17 +174,19 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
 
     async def _give_back_what_takes_too_long(self) -> None:
         timeout_s = self.config.consume_timeout_s
+        work = BackgroundWork(f"group {self.group}: giving back what takes too long", logger)
         while True:
             await asyncio.sleep(timeout_s / 4)
-            for request in list(self._under_way):
-                if time.monotonic() - request.begun > timeout_s and not request.process_queue.dropped:
-                    logger.warning(
-                        "group %s: the listener takes longer than %g s; its messages are given back",
-                        self.group,
-                        timeout_s,
-                    )
-                    given = await self._give_back(
-                        request.process_queue, request.messages, DELAY_LEVEL_OF_TIMEOUT
-                    )
-                    gone = [m for m, ok in zip(request.messages, given, strict=True) if ok]
-                    self._remove(request.process_queue, gone)
+            async with work.round():
+                for request in list(self._under_way):
+                    if time.monotonic() - request.begun > timeout_s and not request.process_queue.dropped:
+                        logger.warning(
+                            "group %s: the listener takes longer than %g s; its messages are given back",
+                            self.group,
+                            timeout_s,
+                        )
+                        given = await self._give_back(
+                            request.process_queue, request.messages, DELAY_LEVEL_OF_TIMEOUT
+                        )
+                        gone = [m for m, ok in zip(request.messages, given, strict=True) if ok]
+                        self._remove(request.process_queue, gone)

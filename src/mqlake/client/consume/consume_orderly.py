@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mqlake.base.background import BackgroundWork
 from mqlake.client.consume.consume_service import ConsumeMessageService
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
 from mqlake.client.consume.process_queue import ProcessQueue
@@ -68,12 +69,18 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
     # --- one queue
 
     async def _consume_queue(self, process_queue: ProcessQueue) -> None:
+        work = BackgroundWork(f"group {self.group}: consuming of {process_queue.queue}", logger)
+        messages: list[MessageClientExt] = []
         while not process_queue.dropped:
-            await process_queue.arrived.wait()
-            if not await self._holds(process_queue):
-                continue
-            if messages := process_queue.take_messages(self.config.consume_message_batch_max_size):
-                await self._consume(process_queue, messages)
+            async with work.round():
+                if not messages:  # else those of a round that failed
+                    await process_queue.arrived.wait()
+                    if not await self._holds(process_queue):
+                        continue
+                    messages = process_queue.take_messages(self.config.consume_message_batch_max_size)
+                if messages:
+                    await self._consume(process_queue, messages)
+                messages = []
 
     async def _holds(self, process_queue: ProcessQueue) -> bool:
         """True if the queue may be consumed now."""
@@ -135,11 +142,13 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
     # --- locks
 
     async def _lock_periodically(self, locks: QueueLocks) -> None:
+        work = BackgroundWork(f"group {self.group}: renewing of locks", logger)
         while True:
             await asyncio.sleep(LOCK_INTERVAL_S)
-            held = {each.queue: each for each in self._consuming if not each.dropped}
-            async for queue, is_locked in locks.renew(held):
-                if is_locked:
-                    held[queue].set_locked(True)
-                else:
-                    self.lost_lock(held[queue])
+            async with work.round():
+                held = {each.queue: each for each in self._consuming if not each.dropped}
+                async for queue, is_locked in locks.renew(held):
+                    if is_locked:
+                        held[queue].set_locked(True)
+                    else:
+                        self.lost_lock(held[queue])

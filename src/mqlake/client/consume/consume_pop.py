@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.clock import now_ms
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, ListenerRunner
@@ -96,33 +97,35 @@ class ConsumeMessagePopService:
 
     async def _pop_loop(self, process_queue: PopProcessQueue) -> None:
         queue, config = process_queue.queue, self._config
+        work = BackgroundWork(f"group {self._group}: pop of {queue}", logger)
         while not process_queue.dropped:
-            await self._going.wait()
-            subscription = self._subscription(queue.topic)
-            if subscription is None:
-                self.table.pop(queue, None)
-                return
-            if process_queue.waiting_for_ack >= config.pop_threshold_for_queue:
-                await asyncio.sleep(PAUSE_S)
-                continue
-            process_queue.last_pop_at = time.time()
-            try:
-                messages = await self._pops.pop(
-                    queue,
-                    subscription,
-                    max_num=min(config.pop_batch_nums, POP_MAX),
-                    invisible_s=config.pop_invisible_time_s,
-                    poll_s=config.broker_suspend_max_time_s,
-                    init_mode=init_mode(config.consume_from_where),
-                )
-            except MqlakeError as error:
-                logger.warning("group %s: pop of %s: %s", self._group, queue, error)
-                self._client.refresh_soon(queue.topic)
-                await asyncio.sleep(config.pull_time_delay_when_exception_s)
-                continue
-            size = config.consume_message_batch_max_size
-            for at in range(0, len(messages), size):
-                self._submit(process_queue, messages[at : at + size])
+            async with work.round():
+                await self._going.wait()
+                subscription = self._subscription(queue.topic)
+                if subscription is None:
+                    self.table.pop(queue, None)
+                    return
+                if process_queue.waiting_for_ack >= config.pop_threshold_for_queue:
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                process_queue.last_pop_at = time.time()
+                try:
+                    messages = await self._pops.pop(
+                        queue,
+                        subscription,
+                        max_num=min(config.pop_batch_nums, POP_MAX),
+                        invisible_s=config.pop_invisible_time_s,
+                        poll_s=config.broker_suspend_max_time_s,
+                        init_mode=init_mode(config.consume_from_where),
+                    )
+                except MqlakeError as error:
+                    logger.warning("group %s: pop of %s: %s", self._group, queue, error)
+                    self._client.refresh_soon(queue.topic)
+                    await asyncio.sleep(config.pull_time_delay_when_exception_s)
+                    continue
+                size = config.consume_message_batch_max_size
+                for at in range(0, len(messages), size):
+                    self._submit(process_queue, messages[at : at + size])
 
     def _submit(self, process_queue: PopProcessQueue, messages: list[MessageClientExt]) -> None:
         process_queue.waiting_for_ack += len(messages)

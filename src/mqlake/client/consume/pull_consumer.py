@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import Self
 
 from mqlake.base.arguments import checked
+from mqlake.base.background import BackgroundWork
 from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consume.consumer_config import ConsumerConfig
@@ -350,51 +351,53 @@ class PullConsumer(ClientBase):
 
     async def _pull_loop(self, assigned: _AssignedQueue) -> None:
         queue, config = assigned.queue, self.config
+        work = BackgroundWork(f"group {self.group}: pull of {queue}", logger)
         while True:
-            while (
-                assigned.paused
-                or len(assigned.cached) > config.pull_threshold_for_queue
-                or assigned.size > config.pull_threshold_size_for_queue << 20
-            ):
-                assigned.changed.clear()
-                await assigned.changed.wait()
-            subscription = self._subscription(queue.topic)
-            try:
-                result = await self._pulls.pull(
-                    queue,
-                    subscription,
-                    assigned.pull_offset,
-                    max_num=config.pull_batch_size,
-                    suspend_s=config.broker_suspend_max_time_s,
-                    lite=True,
-                )
-                messages = matching_messages(result, subscription, config.max_body_size)
-            except MqlakeError as error:
-                if isinstance(error, ResponseError) and error.code in _REFUSALS:
-                    self._refusal = error
-                    self._arrived.set()
-                else:
-                    logger.warning("group %s: pull of %s: %s", self.group, queue, error)
-                if isinstance(error, RemotingError):
-                    self.client.refresh_soon(queue.topic)
-                await asyncio.sleep(config.pull_time_delay_when_exception_s)
-                continue
-            if result.pull_status is PullStatus.OFFSET_ILLEGAL:
-                logger.info("group %s: %s continues at %d", self.group, queue, result.next_begin_offset)
-            assigned.pull_offset = result.next_begin_offset
-            assigned.max_offset = result.max_offset
-            for message in messages:
-                message.topic = without_namespace(self.namespace, message.topic)
-            given = settle(messages, config.on_undecodable, self.group)
-            if given:
-                assigned.cached.extend(given)
-                assigned.size += sum(len(message_of(each).body) for each in given)
-                self._update_ready(assigned)
-            elif not assigned.cached:
-                if assigned.in_hand is None:
-                    assigned.position = assigned.pull_offset
-                else:
-                    assigned.in_hand = assigned.pull_offset
+            async with work.round():
+                while (
+                    assigned.paused
+                    or len(assigned.cached) > config.pull_threshold_for_queue
+                    or assigned.size > config.pull_threshold_size_for_queue << 20
+                ):
+                    assigned.changed.clear()
+                    await assigned.changed.wait()
+                subscription = self._subscription(queue.topic)
+                try:
+                    result = await self._pulls.pull(
+                        queue,
+                        subscription,
+                        assigned.pull_offset,
+                        max_num=config.pull_batch_size,
+                        suspend_s=config.broker_suspend_max_time_s,
+                        lite=True,
+                    )
+                    messages = matching_messages(result, subscription, config.max_body_size)
+                except MqlakeError as error:
+                    if isinstance(error, ResponseError) and error.code in _REFUSALS:
+                        self._refusal = error
+                        self._arrived.set()
+                    else:
+                        logger.warning("group %s: pull of %s: %s", self.group, queue, error)
+                    if isinstance(error, RemotingError):
+                        self.client.refresh_soon(queue.topic)
+                    await asyncio.sleep(config.pull_time_delay_when_exception_s)
+                    continue
+                if result.pull_status is PullStatus.OFFSET_ILLEGAL:
+                    logger.info("group %s: %s continues at %d", self.group, queue, result.next_begin_offset)
+                for message in messages:
+                    message.topic = without_namespace(self.namespace, message.topic)
+                given = settle(messages, config.on_undecodable, self.group)
+                assigned.pull_offset = result.next_begin_offset  # what fails before is pulled again
+                assigned.max_offset = result.max_offset
+                if given:
+                    assigned.cached.extend(given)
+                    assigned.size += sum(len(message_of(each).body) for each in given)
+                    self._update_ready(assigned)
+                elif not assigned.cached:
+                    if assigned.in_hand is None:
+                        assigned.position = assigned.pull_offset
+                    else:
+                        assigned.in_hand = assigned.pull_offset
 
     def _begin(self, assigned: _AssignedQueue, offset: int) -> None:
         """Reads the queue from `offset` on, whatever was read before."""

@@ -21,6 +21,7 @@ import logging
 import time
 
 from mqlake.base.arguments import checked
+from mqlake.base.background import BackgroundWork, failing
 from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consume.consume_concurrently import ConsumeMessageConcurrentlyService
@@ -222,6 +223,7 @@ class PushConsumer(ClientBase):
         offsets = self.offset_store.offset_table
         return ConsumerRunningInfo(
             properties={
+                **{f"PROP_FAILING_{number}": text for number, text in enumerate(failing(), 1)},
                 "PROP_NAMESERVER_ADDR": self.client.config.namesrv_addr,
                 "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.name,
                 "PROP_CONSUMEORDERLY": "true" if self.orderly else "false",
@@ -386,43 +388,47 @@ class PushConsumer(ClientBase):
         queue, config = process_queue.queue, self.config
         clustering = config.message_model is MessageModel.CLUSTERING
         failed_before = False
+        work = BackgroundWork(f"group {self.group}: pull of {queue}", logger)
         while True:
-            await self._wait_for_room(process_queue)
-            subscription = self._subscriptions.get(queue.topic)
-            if process_queue.dropped or subscription is None:
-                return
-            process_queue.last_pull_at = time.time()
-            commit = self.offset_store.offset_table.get(queue) if clustering else None
-            try:
-                result = await self._pulls.pull(
-                    queue,
-                    subscription,
-                    offset,
-                    max_num=config.pull_batch_size,
-                    suspend_s=config.broker_suspend_max_time_s,
-                    commit_offset=commit or None,
-                )
-                messages = matching_messages(result, subscription, config.max_body_size)
-            except MqlakeError as error:
-                greeted = await self._pull_failed(queue, error)
-                if failed_before or not greeted:
-                    await asyncio.sleep(config.pull_time_delay_when_exception_s)
-                failed_before = True
-                continue
-            failed_before = False
-            if result.pull_status is PullStatus.OFFSET_ILLEGAL:
-                await self._correct_offset(process_queue, result)
-                return
-            offset = result.next_begin_offset
-            for message in messages:
-                self._restore_topic(message)
-            given = settle(messages, config.on_undecodable, self.group)
-            if given:
-                process_queue.put_messages(given)
-                self._service.submit(process_queue, len(given))
-            elif not len(process_queue):
-                # what the filter left out is done
-                self.offset_store.update_offset(queue, offset, increase_only=True)
+            async with work.round():
+                await self._wait_for_room(process_queue)
+                subscription = self._subscriptions.get(queue.topic)
+                if process_queue.dropped or subscription is None:
+                    return
+                process_queue.last_pull_at = time.time()
+                commit = self.offset_store.offset_table.get(queue) if clustering else None
+                try:
+                    result = await self._pulls.pull(
+                        queue,
+                        subscription,
+                        offset,
+                        max_num=config.pull_batch_size,
+                        suspend_s=config.broker_suspend_max_time_s,
+                        commit_offset=commit or None,
+                    )
+                    messages = matching_messages(result, subscription, config.max_body_size)
+                except MqlakeError as error:
+                    greeted = await self._pull_failed(queue, error)
+                    if failed_before or not greeted:
+                        await asyncio.sleep(config.pull_time_delay_when_exception_s)
+                    failed_before = True
+                    continue
+                failed_before = False
+                if result.pull_status is PullStatus.OFFSET_ILLEGAL:
+                    await self._correct_offset(process_queue, result)
+                    return
+                following = result.next_begin_offset
+                for message in messages:
+                    self._restore_topic(message)
+                given = settle(messages, config.on_undecodable, self.group)
+                if given:
+                    process_queue.put_messages(given)
+                offset = following  # from here on what was pulled is not lost
+                if given:
+                    self._service.submit(process_queue, len(given))
+                elif not len(process_queue):
+                    # what the filter left out is done
+                    self.offset_store.update_offset(queue, offset, increase_only=True)
 
     async def _wait_for_room(self, process_queue: ProcessQueue) -> None:
         config = self.config

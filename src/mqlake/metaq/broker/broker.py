@@ -14,6 +14,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.errors import ConfigError, MqlakeError, RemotingError
 from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.broker.command_processor import VERSION, BrokerCommandProcessor
@@ -290,17 +291,19 @@ class MetaMorphosisBroker:
         """Follows the current master; starts again when it, its configuration or the own topics have changed."""
         followed: tuple[str, str, object] = "", "", None
         synced = ""
+        work = BackgroundWork("following the master", logger)
         while True:
-            master, checksum = await asyncio.to_thread(self._master)
-            wanted = master, checksum, self.config.topic_config_map
-            if master and wanted != followed:
-                if self.subscribe_handler is not None:
-                    await self.subscribe_handler.stop()
-                self.subscribe_handler = SubscribeHandler(self.config, self.manager, slave, master)
-                followed = wanted
-            handler = self.subscribe_handler
-            if slave.auto_sync_master_config and handler is not None and checksum not in ("", synced):
-                synced = checksum if await self._sync_config(handler) else ""
+            async with work.round():
+                master, checksum = await asyncio.to_thread(self._master)
+                wanted = master, checksum, self.config.topic_config_map
+                if master and wanted != followed:
+                    if self.subscribe_handler is not None:
+                        await self.subscribe_handler.stop()
+                    self.subscribe_handler = SubscribeHandler(self.config, self.manager, slave, master)
+                    followed = wanted
+                handler = self.subscribe_handler
+                if slave.auto_sync_master_config and handler is not None and checksum not in ("", synced):
+                    synced = checksum if await self._sync_config(handler) else ""
             await asyncio.sleep(MASTER_LOOK_S)
 
     async def _sync_config(self, handler: SubscribeHandler) -> bool:
@@ -332,20 +335,18 @@ class MetaMorphosisBroker:
     # --- timers
 
     async def _checkpoints(self, store: JournalTransactionStore) -> None:
+        work = BackgroundWork("checkpoints of transactions", logger)
         while True:
             await asyncio.sleep(self.config.system.checkpoint_interval / 1000)
-            try:
+            async with work.round():
                 store.make_checkpoint()
-            except (MqlakeError, OSError) as error:
-                logger.error("the checkpoint failed: %s", error)
 
     async def _journal_flushes(self, store: JournalTransactionStore) -> None:
+        work = BackgroundWork("flushes of the journal", logger)
         while True:
             await asyncio.sleep(JOURNAL_FLUSH_S)
-            try:
+            async with work.round():
                 await asyncio.to_thread(store.journal.sync_all_now)
-            except OSError as error:
-                logger.error("the flush of the journal failed: %s", error)
 
     def _topic_created(self, topic: str) -> None:
         if self.zookeeper is not None:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.net import parse_address
 from mqlake.errors import ConfigError, MqlakeError, RemotingConnectError, RemotingError, UnknownKeyError
 from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, RefusedError, right_checksum
@@ -139,12 +140,16 @@ class Link:
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
+        work = BackgroundWork(f"connecting to {self.address}", logger)
         while True:
-            if not self.connected:
-                with contextlib.suppress(OSError, TimeoutError):
-                    async with asyncio.timeout(CONNECT_S):
-                        _, self._connection = await loop.create_connection(Connection, self._host, self._port)
-                    logger.info("connected to %s", self.address)
+            async with work.round():
+                if not self.connected:
+                    with contextlib.suppress(OSError, TimeoutError):
+                        async with asyncio.timeout(CONNECT_S):
+                            _, self._connection = await loop.create_connection(
+                                Connection, self._host, self._port
+                            )
+                        logger.info("connected to %s", self.address)
             await asyncio.sleep(self._retry_s)
 
     def begin(self, request: Request, timeout_s: float) -> asyncio.Task[BooleanCommand | DataCommand]:
@@ -256,18 +261,18 @@ class SamsaCommandProcessor(BrokerCommandProcessor):
             self._healing = asyncio.ensure_future(self._heal())
 
     async def _heal(self) -> None:
-        self._withdraw()
+        work = BackgroundWork(f"looking for the slave {self._samsa.slave}", logger, pause_s=0.0)
+        with work.round():
+            self._withdraw()
         while True:
             await asyncio.sleep(self._samsa.check_slave_interval_in_mills / 1000)
             probe = SyncCommand(
                 STATUS_TOPIC, 0, b"test", 0, self.ids.next_id(), NO_CHECKSUM, self._link.next_opaque()
             )
-            try:
+            async with work.round():
                 answer = await self._link.begin(probe, self._samsa.send_to_slave_timeout_in_mills / 1000)
-            except MqlakeError:
-                continue
-            if isinstance(answer, BooleanCommand) and answer.code == HttpStatus.SUCCESS:
-                break
+                if isinstance(answer, BooleanCommand) and answer.code == HttpStatus.SUCCESS:
+                    break
         logger.warning("the slave %s works again; returning to ZooKeeper", self._samsa.slave)
         self._failures = 0
         self._healing = None
@@ -319,8 +324,9 @@ class SubscribeHandler:
     async def _follow(self, topic: str, partition: int) -> None:
         max_size = self._config.system.max_transfer_size
         pause_s = self._slave.slave_max_delay_in_mills / 1000
+        work = BackgroundWork(f"copying of {topic}-{partition}", logger, pause_s=0.0)
         while True:
-            try:
+            async with work.round():
                 store = await self._store(topic, partition)
                 data = await self._fetch(store, max_size) if store is not None else b""
                 if store is not None and data:
@@ -330,8 +336,6 @@ class SubscribeHandler:
                     if len(data) >= max_size < BODY_MAX:
                         max_size = min(2 * max_size, BODY_MAX)
                         continue
-            except (MqlakeError, OSError) as error:
-                logger.warning("%s-%d: %s", topic, partition, error)
             await asyncio.sleep(pause_s)
 
     async def _store(self, topic: str, partition: int) -> MessageStore | None:

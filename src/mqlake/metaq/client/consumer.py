@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mqlake.base.arguments import checked
+from mqlake.base.background import BackgroundWork
 from mqlake.base.clock import now_ms
 from mqlake.errors import (
     BadCrcError,
@@ -207,15 +208,15 @@ class MessageConsumer:
         self._wake.set()
 
     async def _watch(self) -> None:
+        pause_s = self._session.zk_config.zk_sync_time_ms / 1000
+        work = BackgroundWork(f"{self.consumer_id}: sharing out partitions", logger, pause_s=pause_s)
         while True:
             await self._wake.wait()
             self._wake.clear()
-            try:
+            async with work.round():
                 await self._rebalance()
-            except (MqlakeError, OSError) as error:
-                logger.error("%s: %s", self.consumer_id, error)
-                await asyncio.sleep(self._session.zk_config.zk_sync_time_ms / 1000)
-                self._wake.set()
+                continue
+            self._wake.set()
 
     async def _rebalance(self) -> None:
         """Tries until this consumer owns its share."""
@@ -339,46 +340,47 @@ class MessageConsumer:
             owned.committed = offset
 
     async def _commit_regularly(self) -> None:
+        work = BackgroundWork(f"{self.consumer_id}: commits of offsets", logger)
         while True:
             await asyncio.sleep(self.config.commit_offset_period_s)
-            try:
+            async with work.round():
                 await self.commit_offsets()
-            except (MqlakeError, OSError) as error:
-                logger.warning("%s: offsets are not committed: %s", self.consumer_id, error)
 
     # --- reading
 
     async def _read(self, owned: _Owned) -> None:
+        work = BackgroundWork(f"reading of {owned.topic} {owned.partition}", logger, pause_s=0.1)
         while not owned.stopping:
-            if owned.delay_s:
-                await asyncio.sleep(owned.delay_s)
-            data: bytes | None = None
-            try:
-                data = await fetch(
-                    self._session.remoting,
-                    owned.address,
-                    owned.topic,
-                    self.config.group,
-                    owned.partition,
-                    owned.offset,
-                    owned.max_size,
-                )
-                if data is None:
+            async with work.round():
+                if owned.delay_s:
+                    await asyncio.sleep(owned.delay_s)
+                data: bytes | None = None
+                try:
+                    data = await fetch(
+                        self._session.remoting,
+                        owned.address,
+                        owned.topic,
+                        self.config.group,
+                        owned.partition,
+                        owned.offset,
+                        owned.max_size,
+                    )
+                    if data is None:
+                        self._pause(owned)
+                    else:
+                        await self._receive(owned, data)
+                except OffsetMovedError as moved:
+                    owned.advance(moved.offset)
+                    owned.delay_s = 0.0
+                except FormatError as error:
+                    logger.error("%s %s: offset %d: %s", owned.topic, owned.partition, owned.offset, error)
+                    if not await self._skip_damage(owned, data or b"", error):
+                        await self._resynchronize(owned)
+                except PartitionClosedError:
                     self._pause(owned)
-                else:
-                    await self._receive(owned, data)
-            except OffsetMovedError as moved:
-                owned.advance(moved.offset)
-                owned.delay_s = 0.0
-            except FormatError as error:
-                logger.error("%s %s: offset %d: %s", owned.topic, owned.partition, owned.offset, error)
-                if not await self._skip_damage(owned, data or b"", error):
-                    await self._resynchronize(owned)
-            except PartitionClosedError:
-                self._pause(owned)
-            except (MqlakeError, OSError) as error:
-                logger.warning("%s %s: %s", owned.topic, owned.partition, error)
-                self._pause(owned)
+                except Exception:
+                    self._pause(owned)
+                    raise
 
     def _pause(self, owned: _Owned) -> None:
         step = self.config.max_delay_fetch_s / DELAY_PARTS
@@ -479,7 +481,13 @@ class MessageConsumer:
         try:
             self._reject(self.config.group, message)
         except Exception as error:
-            logger.error("message %d of %s: the reject handler failed: %s", message.id, message.topic, error)
+            logger.warning(
+                "message %d of %s: the reject handler failed: %s",
+                message.id,
+                message.topic,
+                error,
+                exc_info=error,
+            )
             return False
         return True
 
@@ -502,7 +510,12 @@ class MessageConsumer:
             raise
         except Exception as error:
             logger.warning(
-                "%s %s: message %d is refused: %s", message.topic, message.partition, message.id, error
+                "%s %s: message %d is refused: %s",
+                message.topic,
+                message.partition,
+                message.id,
+                error,
+                exc_info=error,
             )
             return False
         return not message.rollback_only

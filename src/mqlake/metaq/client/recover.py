@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.durable import make_dirs, write_durably
 from mqlake.errors import FormatError
 from mqlake.metaq.formats.record import MessageIterator, encode_payload, encode_record, message_flag
@@ -109,7 +110,12 @@ class RecoverManager:
                 await answer
         except Exception as error:
             logger.warning(
-                "group %s: message %d of %s is refused again: %s", group, message.id, message.topic, error
+                "group %s: message %d of %s is refused again: %s",
+                group,
+                message.id,
+                message.topic,
+                error,
+                exc_info=error,
             )
             return False
         refused, message.rollback_only = message.rollback_only, False
@@ -117,12 +123,11 @@ class RecoverManager:
 
     def start(self, group: str, listeners: dict[str, Listener]) -> None:
         async def run() -> None:
+            work = BackgroundWork(f"group {group}: offering of refused messages", logger)
             await asyncio.sleep(self._first_retry_s)
             while True:
-                try:
+                async with work.round():
                     await self.retry(group, listeners)
-                except OSError as error:
-                    logger.error("%s: %s", self._directory, error)
                 await asyncio.sleep(self._retry_s)
 
         self._task = asyncio.ensure_future(run())

@@ -11,6 +11,7 @@ import itertools
 import logging
 import random
 
+from mqlake.base.background import BackgroundWork
 from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError, RemotingError
 from mqlake.metaq.formats.command import BooleanCommand, QuitCommand, Request, Response, VersionCommand
@@ -79,15 +80,17 @@ class RemotingClient:
         return connection
 
     async def _beat(self) -> None:
+        work = BackgroundWork("heartbeats", logger)
         while True:
             await asyncio.sleep(BEAT_S)
-            now = asyncio.get_running_loop().time()
-            for address, task in list(self._connections.items()):
-                if not task.done() or task.cancelled() or task.exception() is not None:
-                    continue
-                connection = task.result()
-                if not connection.closed and now - connection.active_at(now) > IDLE_S:
-                    await self._heartbeat(address, connection)
+            async with work.round():
+                now = asyncio.get_running_loop().time()
+                for address, task in list(self._connections.items()):
+                    if not task.done() or task.cancelled() or task.exception() is not None:
+                        continue
+                    connection = task.result()
+                    if not connection.closed and now - connection.active_at(now) > IDLE_S:
+                        await self._heartbeat(address, connection)
 
     async def _heartbeat(self, address: str, connection: Connection) -> None:
         try:

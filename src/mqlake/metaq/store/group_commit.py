@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from mqlake.base.background import BackgroundWork
+
 logger = logging.getLogger(__name__)
 
 THREADS = 3
@@ -51,11 +53,10 @@ class GroupCommitService:
         self._begin(lambda: self._jobs.put(job))
 
     def _run(self) -> None:
+        work = BackgroundWork("flushes", logger)
         while (job := self._jobs.get()) is not None:
-            try:
+            with work.round():
                 job()
-            except Exception:
-                logger.exception("a flush failed")
 
     def close(self) -> None:
         """Waits for the submitted jobs."""

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from mqlake.base.background import BackgroundWork
+
 logger = logging.getLogger(__name__)
 
 NextTime = Callable[[float], float | None]
@@ -24,6 +26,7 @@ class Schedule:
         self._clock = clock
         self._jobs: dict[str, tuple[NextTime, Callable[[], object]]] = {}
         self._due: dict[str, float] = {}
+        self._works: dict[str, BackgroundWork] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -43,6 +46,7 @@ class Schedule:
         with self._changed:
             self._jobs.pop(name, None)
             self._due.pop(name, None)
+            self._works.pop(name, None)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="metaq-schedule", daemon=True)
@@ -64,10 +68,8 @@ class Schedule:
             for name in due:
                 self._plan(name)
         for name, job in jobs:
-            try:
+            with self._works.setdefault(name, BackgroundWork(f"the job {name}", logger)).round():
                 job()
-            except Exception:
-                logger.exception("the job %s failed", name)
 
     def _plan(self, name: str) -> None:
         at = self._jobs[name][0](self._clock())

@@ -39,6 +39,7 @@ import orjson
 from mqlake.base import json_config
 from mqlake.base.fields import Fields
 from mqlake.base.names import camel_case
+from mqlake.base.numbers import java_long
 from mqlake.errors import FormatError
 
 Reader = Callable[[Any], Any]
@@ -123,12 +124,13 @@ def _read_int(value: Any) -> int | None:
         try:
             if isinstance(value, str) and len(value) <= _DIGITS_MAX:
                 number = int(_TRAILING_ZEROS.sub("", value.replace(",", "")))
-            elif isinstance(value, float | bool):
+            elif isinstance(value, float | bool) and -(1 << 63) <= value < 1 << 63:
                 number = int(value)
         except (ValueError, OverflowError):
             pass
-    if type(number) is int and -(1 << 63) <= number < 1 << 63:  # a Java long
-        return number
+    if type(number) is int:
+        with contextlib.suppress(ValueError):
+            return java_long(number)
     raise _expected("a whole number of 64 bits", value)
 
 

@@ -16,6 +16,8 @@ class RegisterBrokerRequestHeader(CommandHeader):
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: int = 0
+    partial: bool | None = None
+    """mqlake's own: these topics are not all that the broker has. RocketMQ's name server does not look at it."""
 
 
 class RegisterBrokerResponseHeader(CommandHeader):

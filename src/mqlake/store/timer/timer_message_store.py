@@ -19,8 +19,8 @@ import logging
 import threading
 import time
 from array import array
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 from typing import Any
 
@@ -44,7 +44,6 @@ from mqlake.formats.timer import (
 from mqlake.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
-    PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DEQUEUE_MS,
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_OUT_MS,
@@ -64,13 +63,15 @@ from mqlake.store.timer.timer_metrics import TimerMetrics
 from mqlake.store.timer.timer_record import (
     ENQUEUE_BYPASSED,
     Copies,
+    Recalls,
     TimerRecord,
     decode_timer_message,
+    is_recalled,
     number_of,
     read_timer_record,
     roll_times,
 )
-from mqlake.store.timer.timer_recount import waiting_by_topic
+from mqlake.store.timer.timer_recount import recalls_by_step, waiting_by_topic
 from mqlake.store.timer.timer_recovery import Recovered, copies_from, recover, timer_queue
 from mqlake.store.timer.timer_rescue import FILE_NAME as RESCUE_FILE
 from mqlake.store.timer.timer_rescue import Rescue, waiting_before
@@ -133,6 +134,8 @@ class TimerMessageStore:
         self._thread: threading.Thread | None = None
         self._trouble = ThrottledLog(logger)
         self._topic_hashes: dict[str, int] = {}
+        self._recalls: Recalls = {}
+        """Those whose messages are counted out already."""
         self._catching_up = True
         self._is_promoted = False
         self._seen_until = 0
@@ -338,6 +341,8 @@ class TimerMessageStore:
             return  # stopped: the chunk is read again
         self._log.write()
         batch.apply()
+        for due, keys in batch.recalls.items():
+            self._count_recalled(batch, due, keys)
         self._queue_offset = offset
         self.commit_queue_offset = max(self.commit_queue_offset, offset)
         self._unflushed = True
@@ -404,9 +409,51 @@ class TimerMessageStore:
             TimerUnit(slot.last, magic, write_time, delay, physical_offset, size, topic_hash)
         )
         first = position if slot.first == NO_POSITION else slot.first
-        batch.slots[due] = Slot(due, first, position, slot.num + (-1 if record.is_delete else 1))
+        waits = 0
+        if not record.is_delete:
+            final = self._step(record.out_ms) if rolls else due
+            waits = 0 if self._is_counted_out(record.properties, final) else 1
+        elif not rolls:
+            batch.recalls[due].add(record.recalls)
+        batch.slots[due] = Slot(due, first, position, slot.num + waits)
         batch.count += 1
-        batch.counts[topic] += -1 if record.is_delete else 1
+        batch.counts[topic] += waits
+
+    def _count_recalled(self, batch: _Batch, due: int, keys: set[tuple[str, str]]) -> None:
+        """Counts out the messages of a step that new recalls cancel; a recall of nothing changes no count."""
+        known = self._recalls.setdefault(due, set())
+        topics = {java_hash(topic) for topic, _ in keys}
+        recalled = 0
+        for position in self._positions(due)[0] if keys - known else ():
+            unit = self._log.get(position)
+            assert unit is not None
+            if (
+                unit.is_roll
+                or unit.topic_hash not in topics
+                or self.rescue.passes_over(position, unit.offset)
+            ):
+                continue
+            try:
+                record = self._read(unit.offset, unit.record_size)
+            except FormatError:
+                continue  # said when it is due
+            topic, uniq_key = record.real_topic, record.uniq_key
+            if is_recalled(topic, uniq_key, keys) and not is_recalled(topic, uniq_key, known):
+                batch.counts[topic] -= 1
+                recalled += 1
+        known |= keys
+        if recalled:
+            slot = self._wheel.get(due)
+            self._wheel.put(due, slot.first, slot.last, slot.num - recalled, slot.magic)
+
+    def _is_counted_out(self, properties: Mapping[str, str], due: int) -> bool:
+        """True if a recall has taken the message, whose last step is `due`, out of the counts."""
+        keys = self._recalls.get(due)
+        return keys is not None and is_recalled(
+            properties.get(PROPERTY_REAL_TOPIC, ""),
+            properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, ""),
+            keys,
+        )
 
     def _read(self, physical_offset: int, size: int) -> TimerRecord:
         """FormatError if it cannot be read."""
@@ -469,6 +516,7 @@ class TimerMessageStore:
             if not self._deliver_chunk(normal[start : start + CHUNK], keys):
                 return False
             self._flush_if_due()
+        self._recalls.pop(time_ms, None)
         return True
 
     def _positions(self, time_ms: int) -> tuple[array[int], array[int]]:
@@ -498,7 +546,7 @@ class TimerMessageStore:
             except FormatError as error:
                 self._skip(unit.offset, error)
                 continue
-            keys.add((record.real_topic, record.properties.get(PROPERTY_TIMER_DEL_UNIQKEY, "")))
+            keys.add(record.recalls)
         return keys
 
     def _deliver_chunk(self, positions: array[int], keys: set[tuple[str, str]]) -> bool:
@@ -515,13 +563,15 @@ class TimerMessageStore:
             if message is None:
                 continue
             topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
+            if not unit.is_delete and not self._is_counted_out(
+                message.properties, self._last_step(unit, message)
+            ):
+                counts[topic] -= 1
             if keys and not unit.is_roll:
                 uniq_key = message.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "")
-                # RocketMQ 5.3.3 names topic and key, 5.4 the key alone
-                if (topic, f"{topic}+{uniq_key}") in keys or (topic, uniq_key) in keys:
+                if is_recalled(topic, uniq_key, keys):
                     cancelled += 1
                     continue
-            counts[topic] -= -1 if unit.is_delete else 1
             self._time_up(message, unit.write_time, is_roll=unit.is_roll)
             if not self._was_delivered(message):
                 messages.append(message)
@@ -545,6 +595,11 @@ class TimerMessageStore:
         except FormatError as error:
             self._skip(unit.offset, error)
             return None
+
+    def _last_step(self, unit: TimerUnit, message: MessageExtBrokerInner) -> int:
+        """The step in which the message is delivered: of a unit that rolls, after one or more others."""
+        out = number_of(message.properties.get(PROPERTY_TIMER_OUT_MS)) if unit.is_roll else unit.due
+        return self._step(out)
 
     def _time_up(self, message: MessageExtBrokerInner, enqueue_ms: int, *, is_roll: bool) -> None:
         """Makes of a message that waited the one that is stored now."""
@@ -646,7 +701,10 @@ class TimerMessageStore:
                 self._time_up(message, unit.write_time, is_roll=True)
                 if not self._store_one(message):
                     break  # the next round goes on here
-                counts[message.properties.get(PROPERTY_REAL_TOPIC, "")] += 1 if unit.is_delete else -1
+                if not unit.is_delete and not self._is_counted_out(
+                    message.properties, self._last_step(unit, message)
+                ):
+                    counts[message.properties.get(PROPERTY_REAL_TOPIC, "")] -= 1
                 rescue.moved += 1
             rescue.left.pop()
             rescue.done.add(position)
@@ -705,6 +763,8 @@ class TimerMessageStore:
         if now >= self._next_clean:
             self._next_clean = now + CLEAN_S
             self._log.delete_expired(self._store.min_phy_offset)
+            read_time = self.curr_read_time_ms
+            self._recalls = {due: keys for due, keys in self._recalls.items() if due >= read_time}
         if now >= self._next_recount and self.is_dequeuing:  # a slave has its master's counts
             self._recount()
 
@@ -712,6 +772,9 @@ class TimerMessageStore:
         """What waits, counted from the timer log: what the counts are off by is put right."""
         self._next_recount = time.monotonic() + RECOUNT_S
         known = self.metrics.timing_counts()
+        self._recalls = recalls_by_step(
+            self._log, self.curr_read_time_ms, self.precision_ms, self.rescue, self._read
+        )
         counts = waiting_by_topic(
             self._log, self.curr_read_time_ms, self.precision_ms, self.rescue, known, self._read
         )
@@ -852,6 +915,7 @@ class _Batch:
         self.slots: dict[int, Slot] = {}
         self.expired: list[tuple[int, int, int]] = []
         self.counts: Counter[str] = Counter()
+        self.recalls: defaultdict[int, set[tuple[str, str]]] = defaultdict(set)
         self.count = 0
 
     def slot(self, due: int) -> Slot:

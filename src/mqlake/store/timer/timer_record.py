@@ -60,6 +60,15 @@ class TimerRecord(NamedTuple):
         return PROPERTY_TIMER_DEQUEUE_MS in self.properties
 
     @property
+    def uniq_key(self) -> str:
+        return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "")
+
+    @property
+    def recalls(self) -> tuple[str, str]:
+        """(Real topic, key) of the message that it cancels."""
+        return self.real_topic, self.properties.get(PROPERTY_TIMER_DEL_UNIQKEY, "")
+
+    @property
     def key(self) -> TimerKey:
         return timer_key(self.properties)
 
@@ -75,6 +84,15 @@ def timer_key(properties: Mapping[str, str]) -> TimerKey:
         number_of(properties.get(PROPERTY_TIMER_OUT_MS)),
         PROPERTY_TIMER_DEL_UNIQKEY in properties,
     )
+
+
+Recalls = dict[int, set[tuple[str, str]]]
+"""Step at which messages are due, ms → (real topic, key) of each recall of one of them."""
+
+
+def is_recalled(topic: str, uniq_key: str, keys: set[tuple[str, str]]) -> bool:
+    """True if one of the recalls of a step names the message. RocketMQ 5.3.3 names topic and key, 5.4 the key alone."""
+    return (topic, f"{topic}+{uniq_key}") in keys or (topic, uniq_key) in keys
 
 
 def roll_times(properties: Mapping[str, str]) -> int:

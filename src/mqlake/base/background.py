@@ -1,0 +1,102 @@
+"""BackgroundWork: what every loop in the background runs its rounds in, so that no error ends it.
+
+    work = BackgroundWork("commits of offsets", logger)
+    while True:
+        await asyncio.sleep(5)
+        async with work.round():       in a thread: with work.round()
+            ...
+
+A round that raises any Exception is over, and the loop goes on: after a pause in an `async with`, at once in a `with`,
+whose thread waits in its own way. The error is logged at WARNING, once a minute while it goes on, with its traceback
+if it is none of mqlake's own. Work that has failed KEEPS_FAILING times in a row is in `failing()`, which health shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import weakref
+from types import TracebackType
+
+from mqlake.base.throttled_log import ThrottledLog
+from mqlake.errors import MqlakeError
+
+PAUSE_S = 1.0
+"""After a round that failed."""
+KEEPS_FAILING = 3
+
+_lock = threading.Lock()
+_failed: weakref.WeakSet[BackgroundWork] = weakref.WeakSet()
+"""Whose last round failed; a loop that has ended is forgotten with its work."""
+
+
+class BackgroundWork:
+    """The rounds of one loop."""
+
+    def __init__(self, name: str, logger: logging.Logger, *, pause_s: float = PAUSE_S) -> None:
+        """`name`: what it does, as the beginning of a sentence. `pause_s`: after a round that failed."""
+        self.name = name
+        self.failures = 0
+        """In a row, up to now."""
+        self.last_error = ""
+        self._pause_s = pause_s
+        self._log = ThrottledLog(logger, logging.WARNING)
+
+    def round(self) -> _Round:
+        """What the statements of one round stand in."""
+        return _Round(self)
+
+    def worked(self) -> None:
+        if self.failures:
+            with _lock:
+                _failed.discard(self)
+            self.failures = 0
+            self._log.worked(f"{self.name}: works again")
+
+    def failed(self, error: Exception) -> None:
+        with _lock:
+            _failed.add(self)
+        self.failures += 1
+        own = isinstance(error, MqlakeError)
+        self.last_error = str(error) if own else f"{type(error).__name__}: {error}"
+        self._log.failed(f"{self.name}: {self.last_error}; tried again", None if own else error)
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self._pause_s)
+
+
+class _Round:
+    def __init__(self, work: BackgroundWork) -> None:
+        self._work = work
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._work.worked()
+        elif isinstance(error, Exception):
+            self._work.failed(error)
+            return True
+        return False
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        goes_on = self.__exit__(kind, error, trace)
+        if goes_on:
+            await self._work.pause()
+        return goes_on
+
+
+def failing() -> list[str]:
+    """What keeps failing in this process: a sentence for each."""
+    with _lock:
+        found = [work for work in _failed if work.failures >= KEEPS_FAILING]
+    return sorted(f"{work.name} has failed {work.failures} times: {work.last_error}" for work in found)
