@@ -1,6 +1,7 @@
 # make demo    the main job: flights into a store, a crash, recovery, Spark over the log
 # make test [TESTS=DIR]   the tests (Java peers and Spark included); of a part that is missing they are skipped and named
 #   what fails runs once more, alone, and is named as flaky if it passes then; RETRY= runs nothing twice
+# make quick [TESTS=DIR]   the tests that take little time, without Java, Spark and other peers: for the work in between
 # make test-all   and those that are left to the night: other clients in other languages, longer variants
 # make setup   the environment of the development in .venv, from requirements.lock
 # make native  native code compiled again, in place
@@ -36,7 +37,7 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test test-all check format campaign rocketmq-tests mutants sanitize bench wheel release site spark-versions lock clean
+.PHONY: help setup native demo test test-all quick check format campaign rocketmq-tests mutants sanitize bench wheel release site spark-versions lock clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -86,6 +87,10 @@ test test-all: | python
 	@$(PYTHON) tools/parts.py $(INSTALL) $(if $(MQLAKE_REQUIRE_PARTS),,--optional) $(TEST_PARTS)
 	@$(MAKE) --no-print-directory $(VENV)/.native
 	$(BIN)/python -m tools.run_tests $(if $(RETRY),,--no-retry) -n $(WORKERS) --dist loadfile $(CHOSEN) $(TESTS)
+
+quick: $(VENV)/.native
+	$(BIN)/python -m tools.run_tests $(if $(RETRY),,--no-retry) -n 3 --dist loadfile --quick \
+	  -m "not nightly and not java and not spark" $(TESTS)
 
 check: $(VENV)/.native
 	$(BIN)/ruff format --check .

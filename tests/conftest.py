@@ -79,6 +79,21 @@ def memory() -> Iterator[Path]:
         yield Path(directory)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="only files that take little time, without Spark and RocketMQ"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not (config.option.quick and collection_path.suffix == ".py"):
+        return None
+    from tests import scheduling
+
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    return None if scheduling.is_quick(file) else True
+
+
 def pytest_configure(config: pytest.Config) -> None:
     spark_classes.use()
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):

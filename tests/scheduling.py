@@ -13,6 +13,7 @@ end at about the same time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,70 +26,9 @@ BY_START = (REST, JAVA, SPARK)
 FIRST_KINDS = (SPARK, JAVA, REST, SPARK, JAVA, REST, SPARK, REST)
 """By the worker's number; more workers begin again."""
 
-LONGEST = (
-    "tests/fuzz/test_fuzz.py",
-    "tests/spark/rocketmq/test_source.py",
-    "tests/crash/test_damage.py",
-    "tests/examples/test_demo.py",
-    "tests/interop/test_replication.py",
-    "tests/spark/lake/test_sink.py",
-    "tests/interop/test_spark_java_broker.py",
-    "tests/crash/test_kill.py",
-    "tests/crash/test_track_record.py",
-    "tests/crash/test_power_cut.py",
-    "tests/crash/test_crash_states.py",
-    "tests/interop/test_pop_live.py",
-    "tests/spark/jobs/test_brokers.py",
-    "tests/interop/test_grpc_clients.py",
-    "tests/bench/test_against.py",
-    "tests/interop/test_static_topics.py",
-    "tests/cli/lake/test_group.py",
-    "tests/adapters/kombu/test_celery.py",
-    "tests/lake/tables/test_iceberg.py",
-    "tests/lake/tables/test_s3.py",
-    "tests/cli/test_standard_streams.py",
-    "tests/store/test_recovery.py",
-    "tests/lake/tables/test_append_run.py",
-    "tests/crash/test_power_cut_timers.py",
-    "tests/lake/tables/test_latest.py",
-    "tests/cli/test_serve.py",
-    "tests/metaq/broker/test_broker_zookeeper.py",
-    "tests/spark/jobs/test_diff.py",
-    "tests/metaq/client/test_client.py",
-    "tests/store/check/test_cross_check.py",
-    "tests/metaq/crash/test_kill.py",
-    "tests/spark/test_kills.py",
-    "tests/store/test_store_view.py",
-    "tests/interop/test_timers_alike.py",
-    "tests/broker/fast/test_fast_send.py",
-    "tests/interop/test_client_live.py",
-    "tests/store/check/test_verify.py",
-    "tests/crash/test_kill_pop.py",
-    "tests/console/test_excerpts.py",
-    "tests/interop/test_remoting_java.py",
-    "tests/lake/tables/test_broker_source.py",
-    "tests/spark/log/test_random_queries.py",
-    "tests/interop/test_ping_pong.py",
-    "tests/interop/test_java_reads_mqlake.py",
-    "tests/interop/test_broker_failures.py",
-    "tests/spark/jobs/test_commands.py",
-    "tests/spark/log/test_commitlog.py",
-    "tests/interop/test_access_live.py",
-    "tests/broker/fast/test_fast_pull.py",
-    "tests/crash/test_failing_calls.py",
-    "tests/interop/test_broker_transactions.py",
-    "tests/adapters/kombu/test_transport.py",
-    "tests/store/check/test_repair.py",
-    "tests/interop/test_mqlake_reads_java.py",
-    "tests/native/test_records.py",
-    "tests/spark/log/test_commitlog_stream.py",
-    "tests/interop/test_admin_live.py",
-    "tests/interop/test_broker_java_client.py",
-    "tests/cli/test_terminal.py",
-    "tests/metaq/test_damage.py",
-    "tests/broker/pop/test_revive.py",
-)
-"""Files that take the most time, longest first. One that is missing here only runs later than it might."""
+LONGEST = tuple((Path(__file__).parent / "longest.txt").read_text(encoding="utf-8").split())
+"""Files that take the most time, longest first, as `python -m tests.costs` finds them. One that is missing here only
+runs later than it might, and in `make quick`."""
 
 TOGETHER = {"tests/spark/test_automatic.py": "tests/spark/jobs/test_connect.py"}
 """Files that run in the worker of another, which has started what they need: a Spark Connect server."""
@@ -111,6 +51,11 @@ KIND_OF = (
 
 def kind_of(file: str) -> str:
     return next((kind for beginning, kind in KIND_OF if file.startswith(beginning)), REST)
+
+
+def is_quick(file: str) -> bool:
+    """True if `make quick` runs the file: it takes little time, and needs neither Spark nor RocketMQ."""
+    return kind_of(file) == REST and file not in LONGEST
 
 
 def in_order(items: list[pytest.Item], file_of: Callable[[pytest.Item], str]) -> None:

@@ -57,6 +57,12 @@ def test_the_dearest_come_first() -> None:
     assert len(costs.summary(lines)) == costs.SHOWN + 2
 
 
+def test_the_longest_by_their_time() -> None:
+    files = {"waits": (0.1, 50), "burns": (30, 40), "short": (0.9, 19.9), "both": (3, 60)}
+    lines = [json.dumps({"file": name, "cpu": cpu, "wall": wall}) for name, (cpu, wall) in files.items()]
+    assert costs.longest(lines) == ["both", "waits", "burns"]
+
+
 def test_nothing_is_kept_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(costs.VARIABLE, raising=False)
     with costs.of("f"):

@@ -16,6 +16,7 @@ from tests.scheduling import (
     TOGETHER,
     KindScheduling,
     in_order,
+    is_quick,
     kind_of,
     preferred,
 )
@@ -35,6 +36,11 @@ def test_kinds() -> None:
     assert kind_of("tests/spark/test_cluster.py") == REST
     assert kind_of("tests/crash/test_kill.py") == JAVA
     assert kind_of("tests/store/test_clean.py") == REST
+
+
+def test_what_is_quick() -> None:
+    assert is_quick("tests/formats/test_names.py") and not is_quick("tests/interop/test_names.py")
+    assert not is_quick(LONGEST[0]) and LONGEST[0].startswith("tests/")
 
 
 def test_files_that_need_the_same_server_run_in_one_worker() -> None:
