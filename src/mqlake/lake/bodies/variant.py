@@ -43,7 +43,7 @@ class VariantDecoder:
         return whole(values), reasons
 
     def _chunk(self, bodies: pa.BinaryArray) -> tuple[pa.Array, Reasons | None]:
-        values, reasons = decode_each(bodies, encoded, (ValueError, RecursionError))
+        values, reasons = decode_each(bodies, encoded, (ValueError,))
         return pa.array(values, VARIANT), reasons
 
 
@@ -57,9 +57,9 @@ def whole(variants: pa.StructArray) -> pa.StructArray:
 
 
 def encoded(body: bytes) -> dict[str, bytes]:
-    """A JSON text as the fields of a Variant. ValueError for what is no JSON; RecursionError for too many levels."""
+    """A JSON text as the fields of a Variant. ValueError for what is no JSON, and for too many levels."""
     names: dict[str, int] = {}
-    value = _value(orjson.loads(body), names)
+    value = _value(json_text.loads(body), names)
     return {"metadata": _metadata(names), "value": value}
 
 
