@@ -28,6 +28,7 @@ from mqlake.lake.bodies.variant import whole
 from mqlake.lake.offsets import LastMessage
 from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.state import queue_name
+from mqlake.lake.tables.statistics import ColumnStatistics
 
 DAY_US = 86_400_000_000
 TARGET_BYTES = 128 << 20
@@ -88,6 +89,7 @@ class WrittenFile:
     rows: int
     day: date | None
     metadata: pq.FileMetaData
+    statistics: ColumnStatistics
 
 
 @dataclass
@@ -263,6 +265,7 @@ class _OpenFile:
         self._name = f"{spec.root.rstrip('/')}/{inside}"
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = self._total = 0
+        self._statistics = ColumnStatistics()
         self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
@@ -284,6 +287,7 @@ class _OpenFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
+        self._statistics.add(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
@@ -304,7 +308,8 @@ class _OpenFile:
         if isinstance(self._file_system, pyarrow.fs.LocalFileSystem):
             fsync_file(self._path)
         size = self._file_system.get_file_info(self._path).size
-        return WrittenFile(self._name, size, self._total, self._day, writer.writer.metadata)
+        metadata = writer.writer.metadata
+        return WrittenFile(self._name, size, self._total, self._day, metadata, self._statistics)
 
     def discard(self) -> None:
         for each in (self._writer, self._sink):

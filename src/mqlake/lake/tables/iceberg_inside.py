@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
     _pyarrow_to_schema_without_ids,
     compute_statistics_plan,
@@ -67,11 +68,22 @@ def schema_without_ids(schema: pa.Schema) -> Schema:
 
 def data_file(file: WrittenFile, metadata: TableMetadata) -> DataFile:
     """The entry of a Parquet file that is written already, with the statistics of its columns."""
+    ids = parquet_path_to_id_mapping(metadata.schema())
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=file.metadata,
         stats_columns=compute_statistics_plan(metadata.schema(), metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(metadata.schema()),
+        parquet_column_mapping=ids,
     )
+    bounds = statistics.column_aggregates
+    for number in _without_bounds(
+        file.metadata
+    ):  # pyiceberg takes the other row groups' bounds for the file's
+        bounds.pop(ids[file.metadata.schema.column(number).path], None)
+    for column, each in list(bounds.items()):
+        try:
+            each.max_as_bytes()
+        except UnicodeEncodeError:  # it rounds U+D7FF up to a surrogate
+            del bounds[column]
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
@@ -84,3 +96,15 @@ def data_file(file: WrittenFile, metadata: TableMetadata) -> DataFile:
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def _without_bounds(metadata: pq.FileMetaData) -> set[int]:
+    """The numbers of the columns that have values without bounds in a row group: pyarrow notes none of a text beyond
+    4 KB."""
+    found = set()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            statistics = metadata.row_group(group).column(number).statistics
+            if statistics is None or (statistics.num_values and not statistics.has_min_max):
+                found.add(number)
+    return found
