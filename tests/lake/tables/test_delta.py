@@ -134,6 +134,8 @@ def test_care(tmp_path: Path) -> None:
         contract.check_versions,
         contract.check_commits,
         contract.check_columns_of_two_writers,
+        contract.check_what_clients_set,
+        contract.check_years_that_words_do_not_reach,
         reader_filters.check_filters,
     ],
 )

@@ -36,6 +36,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
+from mqlake.base.clock import YEAR_1_MS, YEAR_10000_MS
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import TableConflictError, TableError, TableUnavailableError
 from mqlake.lake.bodies.evolution import conform
@@ -473,10 +474,11 @@ def statistics(file: WrittenFile) -> str:
 
 
 def _bound(value: Any, kind: pa.DataType) -> Any:
-    """As JSON."""
+    """As JSON; the first or the last moment that it has words for, where a timestamp lies beyond."""
     if not pa.types.is_timestamp(kind):
         return value
-    return (_EPOCH + timedelta(microseconds=value)).isoformat(timespec="microseconds") + "Z"
+    moment = _EPOCH + timedelta(microseconds=min(max(value, YEAR_1_MS * 1000), YEAR_10000_MS * 1000 - 1))
+    return moment.isoformat(timespec="microseconds") + ("Z" if kind.tz else "")
 
 
 _EPOCH = datetime(1970, 1, 1)

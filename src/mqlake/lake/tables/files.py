@@ -361,12 +361,15 @@ def _by_day(batch: pa.RecordBatch, column: str) -> Iterator[tuple[date | None, p
 
 
 def queue_ranges(batch: pa.RecordBatch) -> dict[str, QueueRange]:
-    """Of each queue the first and last queue offset, the number of rows, and the last message: those of a queue are in
-    its order."""
+    """Of each queue the first and last queue offset, the number of rows, and the last message, where its store time is
+    known: those of a queue are in its order."""
     by = ["brokerName", "queueId"]
     columns = pa.Table.from_batches([batch.select([*by, "physicalOffset", "storeTimestamp"])])
     grouped = columns.group_by(by, use_threads=False)  # with threads there is no last one
-    lasts = grouped.aggregate([("physicalOffset", "last"), ("storeTimestamp", "last")])
+    with_nulls = pc.ScalarAggregateOptions(skip_nulls=False)
+    lasts = grouped.aggregate(
+        [("physicalOffset", "last", with_nulls), ("storeTimestamp", "last", with_nulls)]
+    )
     messages = zip(
         lasts["brokerName"].to_pylist(),
         lasts["queueId"].to_pylist(),
@@ -377,9 +380,10 @@ def queue_ranges(batch: pa.RecordBatch) -> dict[str, QueueRange]:
     found = {
         queue_name(broker, queue_id): LastMessage(at, stored // 1000)
         for broker, queue_id, at, stored in messages
+        if stored is not None
     }
     ranges = {queue_name(key["brokerName"], key["queueId"]): each for key, each in queue_ranges_by(batch, by)}
-    return {name: replace(each, message=found[name]) for name, each in ranges.items()}
+    return {name: replace(each, message=found.get(name)) for name, each in ranges.items()}
 
 
 def queue_ranges_by(batch: pa.RecordBatch, columns: list[str]) -> Iterator[tuple[dict[str, Any], QueueRange]]:
