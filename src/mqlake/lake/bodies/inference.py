@@ -1,7 +1,8 @@
 """A schema inferred from a sample of JSON bodies: integers are long, numbers double, texts in ISO 8601 timestamps.
 
 A field whose values are of several types becomes `json`, the text of each value; one that was always null is left out
-until it has a value. Of names that differ in case only the first is taken.
+until it has a value. Of names that differ in case only the first is taken; bodies with the others do
+not fit (json_bodies).
 """
 
 from __future__ import annotations
