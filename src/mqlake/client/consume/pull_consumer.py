@@ -384,7 +384,7 @@ class PullConsumer(ClientBase):
             assigned.pull_offset = result.next_begin_offset
             assigned.max_offset = result.max_offset
             for message in messages:
-                message.topic = without_namespace(self.namespace, message.topic)
+                message.show_topic(without_namespace(self.namespace, message.topic))
             given = settle(messages, config.on_undecodable, self.group)
             if given:
                 assigned.cached.extend(given)
