@@ -78,6 +78,8 @@ def test_messages(broker, tmp_path):
     assert (sent["queueOffset"], sent["broker"]) == (0, "broker-0")
     result = invoke(broker, "message", "send", "M", input=b"\xff\x00 not text")
     assert result.exit_code == 0 and "queueOffset  1" in result.stdout
+    shown(broker, "topic", "create", "Deleted", "-q", "1")
+    assert told(broker, "message", "send", "Deleted", "-p", "", "--allow-empty-body")["queueOffset"] == 0
     view = ("message", "view", sent["msgId"])
     until(lambda: invoke(broker, "message", "by-key", "M", "-k", "k2").exit_code == 0, "it is in the index")
     assert "tags=tag  keys=k1 k2" in shown(broker, "queryMsgByKey", "-t", "M", "-k", "k1")
@@ -193,7 +195,7 @@ def test_brokers_and_name_servers(broker):
         (["group", "reset-offset", "GID", "-t", "T", "-o", "1"], 2, "--offset requires --queue"),
         (["group", "reset-offset", "GID", "-t", "T", "-s", "someday"], 2, "neither milliseconds nor a time"),
         (["message", "view", "nonsense"], 1, "not a message id"),
-        (["message", "send", "T", "-p", ""], 1, "without a body"),
+        (["message", "send", "T", "-p", ""], 1, "--allow-empty-body"),
         (["message", "send", "Nowhere", "-p", "x"], 1, "unknown topic"),
         (["broker", "set", "-k", "a", "-v", "b"], 2, "Name a broker"),
         (["broker", "set", "-b", "broker-0", "-k", "fileReservdTime", "-v", "1"], 1, "'fileReservedTime'"),
