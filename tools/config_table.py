@@ -31,7 +31,8 @@ belong to it.
 
 Every key of RocketMQ 5.3.3, 5.4 and 5.5 is known: those below act, others are accepted
 [without effect](#accepted-without-effect), and those that it would be dangerous to ignore are [refused](#refused). An
-unknown key in a file is a warning with the nearest known key; in `--set` it is an error.
+unknown key in a file is a warning with the nearest known key; in `--set` it is an error, and so it is
+where it looks like a misspelt key of durability, such as `flushDiskType`.
 
 ## The broker
 

@@ -235,7 +235,7 @@ class UndecodableMessageError(FormatError):
         self.offset, self.reason = 0, reason
         MqlakeError.__init__(
             self,
-            f"message {self.msg_id or '(no id)'} of topic {self.topic}, broker {self.broker_name}, "
+            f"message {self.msg_id or '(no id)'} of topic {message.read_topic}, broker {self.broker_name}, "
             f"queue {self.queue_id}, queue offset {self.queue_offset} cannot be decoded: {reason}",
         )
 

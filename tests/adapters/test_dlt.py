@@ -12,7 +12,7 @@ import dlt
 import pytest
 from dlt.pipeline.exceptions import PipelineStepFailed
 
-from mqlake.adapters.dlt import rocketmq
+from mqlake.adapters.dlt import rocketmq, seconds_of
 from mqlake.client.blocking import Admin, Producer
 from mqlake.errors import ConfigError
 from mqlake.message import Message
@@ -115,3 +115,10 @@ def test_settings_that_are_none():
     for options in ({"body": "xml"}, {"start": "middle"}, {"on_lost": "ignore"}):
         with pytest.raises(ConfigError, match="it can be"):
             rocketmq("T", **options)
+
+
+@pytest.mark.parametrize("born", [1_700_000_000_000_000, -62_135_596_800_001, 253_402_300_800_000, -(2**63)])
+def test_a_time_that_no_timestamp_holds_is_null(born: int) -> None:
+    """dlt makes a date of it: one message whose client counts in µs would end every later load."""
+    assert seconds_of(born) is None
+    assert seconds_of(-62_135_596_800_000) is not None and seconds_of(253_402_300_799_999) is not None

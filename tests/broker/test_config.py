@@ -7,6 +7,7 @@ import pytest
 from mqlake.base.java_properties import parse_properties
 from mqlake.base.net import local_address
 from mqlake.broker.config import (
+    DECISIVE,
     KEYS,
     SETTINGS,
     BrokerConfig,
@@ -54,6 +55,34 @@ def test_a_broker_conf_of_the_java_broker():
         "without effect here: sendMessageThreadPoolNums, serverSelectorThreads",
         "unknown configuration key 'brokrIP1'; did you mean 'brokerIP1'?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("flushDiskTyp", "flushDiskType"),
+        ("flushdisktype", "flushDiskType"),
+        ("flush.disk.type", "flushDiskType"),
+        ("flush_disk_type", "flushDiskType"),
+        ("flushDisk", "flushDiskType"),
+        ("brokerRol", "brokerRole"),
+        ("inSyncReplica", "inSyncReplicas"),
+        ("minInSyncReplica", "minInSyncReplicas"),
+        ("transientStorePoolEnabled", "transientStorePoolEnable"),
+        ("fail0ver", "failover"),
+        ("storePathRoot", "storePathRootDir"),
+    ],
+)
+def test_a_misspelt_key_of_durability_stops_the_start(key: str, meant: str) -> None:
+    """With a line of warning the broker ran on the default, ASYNC_FLUSH, and acknowledged what it could lose."""
+    with pytest.raises(ConfigError, match=f"{key!r}; it looks like {meant!r}.*correct its name"):
+        read_settings({key: "SYNC_FLUSH"})
+
+
+@pytest.mark.parametrize("key", DECISIVE)
+def test_keys_of_durability_are_known(key: str) -> None:
+    """A name in the list that no key has guards nothing."""
+    assert key in KEYS
 
 
 @pytest.mark.parametrize(

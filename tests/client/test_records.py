@@ -80,6 +80,16 @@ def test_what_cannot_be_decoded_hides_nothing_else(bad: bytes, reason: str) -> N
     assert (error.value.queue_offset, error.value.next_offset) == (1, 2)
 
 
+def test_a_message_that_came_back_is_named_where_it_was_read() -> None:
+    """It shows the topic it was sent to; at queue 3, offset 1 of that one lies another message."""
+    (message,) = decode_messages(record(b"crc", 0, 1).replace(b"crc", b"cra"), "b")
+    message.show_topic("namespace%Orders")
+    message.show_topic("Orders")
+    assert (message.topic, message.read_topic) == ("Orders", "T")
+    error = message.undecodable_error()
+    assert error.topic == "Orders" and "of topic T, broker b, queue 3, queue offset 1 " in str(error)
+
+
 def test_one_message_that_is_handed_over() -> None:
     assert decode_message(record(b"x"), "b").body == b"x"
     with pytest.raises(UndecodableMessageError, match="cannot be unpacked"):

@@ -164,6 +164,24 @@ def test_every_way_of_sending(broker: Broker) -> None:
     run(main())
 
 
+def test_messages_without_a_body(broker: Broker) -> None:
+    """What docs/client.md says of each broker: RocketMQ's takes them within a batch alone."""
+
+    async def main() -> None:
+        topic = await new_topic(broker, 1)
+        async with producing(broker, allow_empty_body=True) as producer:
+            if isinstance(broker, JavaBroker):
+                with pytest.raises(SendError, match="NullPointerException"):
+                    await producer.send(Message(topic, b"", keys="alone"))
+            else:
+                await producer.send(Message(topic, b"", keys="alone"))
+            await producer.send_batch([Message(topic, b"", keys="in"), Message(topic, b"x", keys="in")])
+        found = await everything(broker, topic, 2 if isinstance(broker, JavaBroker) else 3)
+        assert [each.body for each in found] == [b"", b"x"] if len(found) == 2 else [b"", b"", b"x"]
+
+    run(main())
+
+
 def test_sends_that_travel_together(broker: Broker) -> None:
     async def main() -> None:
         topic = await new_topic(broker, 1)

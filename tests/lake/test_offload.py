@@ -117,6 +117,23 @@ def test_what_is_not_the_same_log_is_refused(
         offload(str(store), str(tmp_path))
 
 
+@pytest.mark.parametrize("kind", ["missing", "empty", "other"])
+def test_an_archive_that_has_nothing_is_said(every_kind: Path, tmp_path: Path, kind: str) -> None:
+    """With a typing error in its place, the rows of the store alone were taken for all."""
+    store, archive = copy_store(every_kind, tmp_path / "store"), tmp_path / "archive"
+    if kind != "missing":
+        (archive / ("commitlog" if kind == "empty" else "docs")).mkdir(parents=True)
+    place, files = f"file://{archive}", log_files(store)
+    assert mqlake.lake.scan(store, archive=place).count_rows() > 0  # nothing is missing yet
+    os.unlink(files[0])
+    begin = int(files[1].name)
+    with pytest.raises(OffsetOutOfRangeError, match=f"0 to {begin} are not in the store, and the archive .*"):
+        mqlake.lake.scan(store, archive=place).count_rows()
+    left = mqlake.lake.scan(store)
+    later = left.to_table(columns=["physicalOffset"])["physicalOffset"][3].as_py()
+    assert mqlake.lake.scan(store, archive=place, start=later).count_rows() == left.count_rows() - 3
+
+
 def test_a_hole_between_the_two_is_said(every_kind: Path, tmp_path: Path, s3: S3Server, place: str) -> None:
     store = copy_store(every_kind, tmp_path / "store")
     offload(str(store), place, storage_options=s3.options)

@@ -73,6 +73,31 @@ def messages() -> Iterator[MessageExtBrokerInner]:
         yield message
 
 
+def extremes(topic: str) -> Iterator[MessageExtBrokerInner]:
+    """Messages with each field that a client sets at its limits, as far as a store takes them."""
+    times = (-(2**63), -62_135_596_800_001, -62_135_596_800_000, -1, 253_402_300_799_999, 253_402_300_800_000)
+    given: list[dict[str, Any]] = [{"born_timestamp": ms} for ms in (*times, BORN * 1000, 2**63 - 1, 0)]
+    hosts = (("255.255.255.255", 65535), ("0.0.0.0", -1), ("::", 0), ("ffff:" * 7 + "ffff", 2**31 - 1))
+    given += [{"born_host": host} for host in hosts]
+    for name in ("flag", "reconsume_times"):
+        given += [{name: -(2**31)}, {name: 2**31 - 1}]
+    for text in (
+        "",
+        " ",
+        "x" * 16_000,
+        "\ud7ff" * 40,
+        "\U0010ffff" * 40,
+        "\x00\x1b[31m",
+        "'\"\\",
+        "\u2028🚀",
+    ):
+        given += [{"keys": text or None}, {"tags": text or None}]
+        given += [{"properties": {"UNIQ_KEY": text}}, {"properties": {text or "a": text}}]
+    given += [{"properties": {str(n): "" for n in range(1000)}}, {"properties": {"DELAY": "-1"}}]
+    for each in given:
+        yield MessageExtBrokerInner(topic, each.pop("body", b"{}"), **each)
+
+
 def batch(first: int) -> MessageExtBatch:
     items = [Message("Batch", bytes(10 * i), tags="b", keys=f"batch-{first + i}") for i in range(4)]
     return MessageExtBatch(

@@ -18,8 +18,9 @@ from mqlake.cli.main import cli
 from mqlake.formats.compression import COMPRESSION_NAMES
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.message import MessageSysFlag as Flag
+from mqlake.store import open_store
 from tests.golden import CASES, unpack
-from tests.spark.stores import row_of, seen, write_inner_batches
+from tests.spark.stores import SETTINGS, extremes, row_of, seen, time_of, write_inner_batches
 
 EPOCH, MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 KINDS: dict[str, Any] = {
@@ -92,3 +93,15 @@ def test_unpacked_they_are_what_a_consumer_sees(spark: SparkSession, stores: lis
         expected = [row_of(message, store) for message in seen(store)]
         for row, message in zip(found[str(store)], expected, strict=True):
             assert row == message
+
+
+@pytest.mark.spark
+def test_what_clients_set_at_its_limits(spark: SparkSession, tmp_path: Path) -> None:
+    """A year beyond 9999 ended whatever collected the rows."""
+    with open_store(tmp_path, {**SETTINGS, "mappedFileSizeCommitLog": 1 << 20}) as store:
+        for message in extremes("Orders"):
+            assert store.put_message(message).is_ok
+    rows = by_store(mqlake.spark.read_log(spark, str(tmp_path)))[str(tmp_path)]
+    found = {row["physicalOffset"]: row["bornTimestamp"] for row in rows}
+    wanted = {message.physical_offset: time_of(message.born_timestamp) for message in seen(tmp_path)}
+    assert found == wanted and None in wanted.values()

@@ -17,6 +17,7 @@ import dlt
 import orjson
 from dlt.sources import DltResource
 
+from mqlake.base.clock import YEAR_1_MS, YEAR_10000_MS
 from mqlake.client.blocking import PullConsumer
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.consumer_config import ConsumerConfig
@@ -172,10 +173,15 @@ class _Topic:
             "properties": {
                 name: value for name, value in message.properties.items() if name not in OWN_PROPERTIES
             },
-            "born_time": message.born_timestamp / 1000,
-            "store_time": message.store_timestamp / 1000,
+            "born_time": seconds_of(message.born_timestamp),
+            "store_time": seconds_of(message.store_timestamp),
             "body": body,
         }
+
+
+def seconds_of(ms: int) -> float | None:
+    """A time as dlt takes it; None beyond the years 1 to 9999, which no timestamp holds."""
+    return ms / 1000 if YEAR_1_MS <= ms < YEAR_10000_MS else None
 
 
 def _reader(topic: _Topic) -> Callable[[], Iterator[list[dict[str, Any]]]]:

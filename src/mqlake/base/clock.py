@@ -8,6 +8,9 @@ import time
 from mqlake.errors import ConfigError
 
 TIME_MAX_MS = 2**63 - 1
+YEAR_1_MS, YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
+"""From the first to before the second lie the times that all readers of timestamps hold: Python, SQL, Iceberg, Delta. A
+client may set any number as the time when a message was born."""
 
 
 def now_ms() -> int:

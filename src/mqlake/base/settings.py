@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 from mqlake.base.names import camel_case
@@ -236,10 +236,25 @@ class UnusedKey:
         return "" if self.default is None else text_of(self.default)
 
 
-class KnownKeys:
-    """All keys that one properties file may have: those acted on, and those of RocketMQ that are not."""
+NEARLY_THE_SAME = 0.8
+"""Of difflib: `flushDiskTyp`, `flush.disk.type` and `flushDisk` are meant to be flushDiskType."""
 
-    def __init__(self, acted_on: Mapping[str, Setting], *unused: Mapping[str, UnusedKey]) -> None:
+
+def _plain(key: str) -> str:
+    return "".join(filter(str.isalnum, key)).lower()
+
+
+class KnownKeys:
+    """All keys that one properties file may have: those acted on, and those of RocketMQ that are not. `decisive`: those
+    whose misspelling is no remark but an error, as the default in their place is worth less than what was asked for."""
+
+    def __init__(
+        self,
+        acted_on: Mapping[str, Setting],
+        *unused: Mapping[str, UnusedKey],
+        decisive: Collection[str] = (),
+    ) -> None:
+        self._decisive = decisive
         self.acted_on = dict(acted_on)
         self.unused = {key: known for table in unused for key, known in table.items() if key not in acted_on}
 
@@ -258,11 +273,25 @@ class KnownKeys:
     def remarks(self, mapping: Mapping[str, object]) -> list[str]:
         """Remarks for the operator on the keys without effect and on the unknown ones.
 
-        Raises ConfigError for a key that cannot be ignored.
+        Raises ConfigError for a key that cannot be ignored, and for one that looks like a decisive one misspelt.
         """
+        for key in mapping:
+            if key not in self and (meant := self._meant(key)) is not None:
+                raise ConfigError(
+                    f"unknown configuration key {key!r}; it looks like {meant!r}, which decides what an "
+                    "acknowledgement is worth: correct its name, or take it out"
+                )
         idle = self.without_effect(mapping)
         remarks = [f"without effect here: {', '.join(idle)}"] if idle else []
         return remarks + [str(UnknownKeyError(key, self)) for key in mapping if key not in self]
+
+    def _meant(self, key: str) -> str | None:
+        """The decisive key that an unknown one is nearly the same as."""
+        import difflib
+
+        plain = {_plain(each): each for each in self}
+        near = difflib.get_close_matches(_plain(key), plain, n=1, cutoff=NEARLY_THE_SAME)
+        return plain[near[0]] if near and plain[near[0]] in self._decisive else None
 
     def without_effect(self, mapping: Mapping[str, object]) -> list[str]:
         """The keys of `mapping` that are accepted but not acted on. ConfigError for one that cannot be ignored."""

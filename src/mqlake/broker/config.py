@@ -454,6 +454,23 @@ class BrokerConfig(Settings):
 
 SETTINGS: dict[str, Setting] = settings_of(BrokerConfig)
 
+DECISIVE = (
+    "allAckInSyncStateSet",
+    "brokerRole",
+    "enableAutoInSyncReplicas",
+    "failover",
+    "flushCommitLogThoroughInterval",
+    "flushDiskType",
+    "flushIntervalCommitLog",
+    "inSyncReplicas",
+    "minInSyncReplicas",
+    "storePathCommitLog",
+    "storePathRootDir",
+    "totalReplicas",
+    "transientStorePoolEnable",
+)
+"""Keys that decide what an acknowledgement is worth."""
+
 KEYS = KnownKeys(
     {**SETTINGS, **store_settings.SETTINGS, **auth_settings.SETTINGS},
     AUTH_KEYS,
@@ -461,6 +478,7 @@ KEYS = KnownKeys(
     keys_since_5_4.BROKER_KEYS,
     store_settings.KEYS.unused,
     REMOTING_KEYS,
+    decisive=DECISIVE,
 )
 """All keys that a broker.conf may have, except `tls.*`."""
 _LISTED = KnownKeys(KEYS.acted_on, BROKER_KEYS, STORE_KEYS, REMOTING_KEYS)

@@ -254,6 +254,12 @@ def _delay(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 )
 @click.option("-g", "--group", default="mqlake_produce", show_default=True, help="Producer group.")
 @click.option(
+    "--allow-empty-body",
+    is_flag=True,
+    help="Send messages without a body (-m ''), which delete their key in tables of latest rows. "
+    "RocketMQ's brokers refuse them.",
+)
+@click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(0.1, 3600),
@@ -286,6 +292,7 @@ def produce(
     in_flight: int,
     compress: str,
     group: str,
+    allow_empty_body: bool,
     timeout_s: float,
     verbose: bool,
     where: ClientConfig,
@@ -315,6 +322,7 @@ def produce(
         send_msg_timeout_s=timeout_s,
         compress_type="ZLIB" if compress == "none" else compress.upper(),
         compress_msg_body_over_howmuch=sys.maxsize if compress == "none" else 4096,
+        allow_empty_body=allow_empty_body,
     )
 
     async def main() -> None:

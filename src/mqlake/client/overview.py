@@ -14,7 +14,6 @@ from mqlake.errors import MqlakeError, RemotingError, ResponseError
 from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from mqlake.remoting.bodies.admin import (
     ConsumerConnection,
-    ConsumeStats,
     HARuntimeInfo,
     TopicOffset,
     TopicStatsTable,
@@ -81,11 +80,6 @@ async def stored_since(admin: Admin, stats: TopicStatsTable, since: int) -> int:
         return max(0, at.max_offset - max(first, at.min_offset))
 
     return sum(await asyncio.gather(*(of_queue(*each) for each in stats.offset_table.items())))
-
-
-def behind(stats: ConsumeStats) -> int:
-    """Messages that a group has not consumed yet."""
-    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
 
 
 async def connections(admin: Admin, group: str) -> ConsumerConnection:

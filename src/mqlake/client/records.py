@@ -41,12 +41,13 @@ class MessageClientExt(MessageExt):
     born_host, store_host: (address, port) of its producer and of the broker.
     reconsume_times: how often it was given back before.
     message_queue, queue_offset: where it was read. next_offset: where the queue goes on after it.
+    read_topic: the topic that it was read from; of a message that came back, the group's retry topic.
     broker_name: the broker that it was read from.
     undecodable: why the body is not its producer's but as it is stored; empty for nearly all.
     receipt_handle: of a popped message, what acknowledges it.
     """
 
-    __slots__ = ("broker_name", "receipt_handle", "undecodable")
+    __slots__ = ("_read_topic", "broker_name", "receipt_handle", "undecodable")
 
     broker_name: str
     undecodable: str
@@ -54,6 +55,7 @@ class MessageClientExt(MessageExt):
 
     def __new__(cls, *_arguments: Any, **_fields: Any) -> Self:
         made = super().__new__(cls)
+        made._read_topic = ""
         made.undecodable = ""
         made.receipt_handle = ""
         return made
@@ -62,6 +64,14 @@ class MessageClientExt(MessageExt):
     def message_queue(self) -> MessageQueue:
         """Where it was pulled from; for a message that came back, of the retry topic only broker and number."""
         return MessageQueue(topic=self.topic, broker_name=self.broker_name, queue_id=self.queue_id)
+
+    @property
+    def read_topic(self) -> str:
+        return self._read_topic or self.topic
+
+    def show_topic(self, topic: str) -> None:
+        """Has it show another topic than the one it was read from, which stays its `read_topic`."""
+        self._read_topic, self.topic = self.read_topic, topic
 
     @property
     def next_offset(self) -> int:

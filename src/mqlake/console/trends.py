@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.message.groups import messages_behind
 from mqlake.remoting.bodies.topic import MessageQueue
 
 SAMPLES = 720
@@ -151,7 +152,7 @@ class Trends:
         moved: dict[str, int] = defaultdict(int)
         of_group: dict[str, list[MessageQueue]] = defaultdict(list)
         for (group, queue), (end, offset) in found.at.items():
-            lags[group][queue.topic] += max(0, end - offset)
+            lags[group][queue.topic] += messages_behind(end, offset)
             moved[group] += consumed[group, queue]
             of_group[group].append(queue)
         behind = {group: sum(topics.values()) for group, topics in lags.items()}
@@ -168,7 +169,7 @@ class Trends:
         for key in islice(pairs, QUEUES_MAX):
             end, offset = found.at[key]
             trend = self.group_queues.get(key) or Trend()
-            trend.add(max(0, end - offset), consumed[key] * per_s)
+            trend.add(messages_behind(end, offset), consumed[key] * per_s)
             group_queues[key] = trend
         self.groups, self.group_queues = groups, group_queues
         self._add_topics(arrived, lags, per_s, watched_topics)

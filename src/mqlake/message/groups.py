@@ -1,4 +1,4 @@
-"""Consumer groups: the names that RocketMQ keeps for itself."""
+"""Consumer groups: the names that RocketMQ keeps for itself, and how far one is behind in a queue."""
 
 from __future__ import annotations
 
@@ -20,3 +20,15 @@ SYSTEM_GROUPS = frozenset((*BUILT_IN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSU
 def is_system_group(group: str) -> bool:
     """True if nobody's consumers are in it."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def messages_behind(end: int, offset: int) -> int:
+    """How many messages of a queue that ends at `end` a group at `offset` has not consumed. Sums of it hide nothing: a
+    group beyond the end of one queue takes nothing off what it has not consumed of another."""
+    return max(end - offset, 0)
+
+
+def messages_beyond(end: int, offset: int) -> int:
+    """How far a group's offset lies beyond the end of a queue: so many messages to come it will skip, unless its
+    offset is reset. The queue was made again, or has lost its end."""
+    return max(offset - end, 0)

@@ -55,6 +55,12 @@ def test_progress(tmp_path):
             assert (everything.total_diff, everything.total_inflight_diff) == (1, 1)
             ordered = await api.fetch_consume_stats_in_broker(at, is_order=True)
             assert ordered.total_diff == 0
+            offsets.commit_offset("h", "G", "U", 0, 7)  # beyond the end: takes nothing off what T has
+            everything = await api.fetch_consume_stats_in_broker(at)
+            assert (everything.total_diff, everything.total_inflight_diff) == (1, 1)
+            stats = await api.get_consume_stats(at, "G")
+            assert (stats.behind, stats.beyond) == (1, 7)
+            offsets.commit_offset("h", "G", "U", 0, 0)
 
             (span,) = await api.query_consume_time_span(at, "T", "G")
             assert span.message_queue == QUEUE

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -14,6 +15,7 @@ from mqlake.cli.admin import COMMANDS, MQADMIN_NAMES, admin
 from mqlake.cli.admin.group import reset_time
 from mqlake.cli.admin.topic import parse_attributes
 from mqlake.cli.main import cli
+from mqlake.client.admin import Admin
 from mqlake.message.topics import is_system_topic
 from tests.interop.brokers import MqlakeBroker
 from tests.waiting import PATIENCE_S, until
@@ -39,6 +41,11 @@ def shown(broker: MqlakeBroker, *args: str, **options: Any) -> str:
 
 def told(broker: MqlakeBroker, *args: str) -> Any:
     return json.loads(shown(broker, *args, "--json"))
+
+
+async def commit(broker: MqlakeBroker, group: str, topic: str, offset: int) -> None:
+    async with Admin(broker.namesrv) as client:
+        await client.brokers.update_consumer_offset(broker.address, group, topic, 0, offset)
 
 
 # --- every command, in words and as JSON
@@ -71,6 +78,8 @@ def test_messages(broker, tmp_path):
     assert (sent["queueOffset"], sent["broker"]) == (0, "broker-0")
     result = invoke(broker, "message", "send", "M", input=b"\xff\x00 not text")
     assert result.exit_code == 0 and "queueOffset  1" in result.stdout
+    shown(broker, "topic", "create", "Deleted", "-q", "1")
+    assert told(broker, "message", "send", "Deleted", "-p", "", "--allow-empty-body")["queueOffset"] == 0
     view = ("message", "view", sent["msgId"])
     until(lambda: invoke(broker, "message", "by-key", "M", "-k", "k2").exit_code == 0, "it is in the index")
     assert "tags=tag  keys=k1 k2" in shown(broker, "queryMsgByKey", "-t", "M", "-k", "k1")
@@ -116,6 +125,11 @@ def test_groups(broker):
     assert told(broker, "consumerProgress", "-g", "GID_c")["behind"] == 0
     assert "0 behind" in shown(broker, "group", "progress", "GID_c", "--clients")
     assert "GID_c" in shown(broker, "group", "progress")
+    shown(broker, "group", "create", "GID_e")
+    asyncio.run(commit(broker, "GID_e", "C", 5))
+    found = told(broker, "consumerProgress", "-g", "GID_e")
+    assert (found["behind"], found["beyond"], found["queues"][0]["beyond"]) == (0, 4, 4)
+    assert "will skip what comes there" in invoke(broker, "group", "progress", "GID_e").stderr
     assert {row["group"] for row in told(broker, "group", "progress")} >= {"GID_c"}
     shown(broker, "group", "clone-offset", "-s", "GID_c", "-d", "GID_d", "-t", "C", "--yes")
     assert told(broker, "group", "connections", "GID_c")["connections"] == []
@@ -181,7 +195,7 @@ def test_brokers_and_name_servers(broker):
         (["group", "reset-offset", "GID", "-t", "T", "-o", "1"], 2, "--offset requires --queue"),
         (["group", "reset-offset", "GID", "-t", "T", "-s", "someday"], 2, "neither milliseconds nor a time"),
         (["message", "view", "nonsense"], 1, "not a message id"),
-        (["message", "send", "T", "-p", ""], 1, "without a body"),
+        (["message", "send", "T", "-p", ""], 1, "--allow-empty-body"),
         (["message", "send", "Nowhere", "-p", "x"], 1, "unknown topic"),
         (["broker", "set", "-k", "a", "-v", "b"], 2, "Name a broker"),
         (["broker", "set", "-b", "broker-0", "-k", "fileReservdTime", "-v", "1"], 1, "'fileReservedTime'"),

@@ -75,13 +75,16 @@ def test_a_failing_listener_is_logged_with_its_traceback(
 ) -> None:
     """At the usual level: without it nobody finds the line that failed."""
 
+    came_back = calls(b"raise")
+    came_back[0][0][0].show_topic("Orders")
+
     async def main() -> None:
         runner = ListenerRunner(listener, "G", 1)
-        await runner.run(calls(b"raise"))
+        await runner.run(came_back)
         runner.close()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    assert "group G: the listener failed at T/0@0: ValueError: no" in caplog.text
+    assert "group G: the listener failed at T/0@0: ValueError: no" in caplog.text  # where it was read
     (record,) = caplog.records
     assert record.exc_info is not None and isinstance(record.exc_info[1], ValueError)

@@ -239,6 +239,17 @@ def test_one_message_that_cannot_be_sent_fails_alone() -> None:
     run(main())
 
 
+def test_a_message_without_a_body_is_sent_where_that_is_meant() -> None:
+    """A tombstone; in a batch a broker that refuses it would refuse the others, too."""
+
+    async def main() -> None:
+        async with cluster(lambda *_: 0, allow_empty_body=True) as (servers, producer):
+            await asyncio.gather(*(producer.send(Message("T", b"", keys="k")) for _ in range(5)))
+            assert [header.batch for _, header in servers.sends] == [False] * 5
+
+    run(main())
+
+
 def test_a_slow_broker_is_left_out() -> None:
     async def main() -> None:
         async with cluster(lambda name, _: 14 if name == "a" else 0, send_latency_fault_enable=True) as (

@@ -109,8 +109,12 @@ def test_text_that_is_not_utf8_is_mended() -> None:
     ]
 
 
-@pytest.mark.parametrize("born", [2**63 - 1, -(2**63), 2**62])
+@pytest.mark.parametrize(
+    "born",
+    [2**63 - 1, -(2**63), 2**62, 1_700_000_000_000_000, 253_402_300_800_000, -62_135_596_800_001],
+)
 def test_times_beyond_a_timestamp_are_null(born: int) -> None:
+    """A client may set any number; a year beyond 9999 ended what Python or a table made of the rows."""
     buf, end = made([b""], born=born)
     (batch,) = RowBuilder(("bornTimestamp", "storeTimestamp"), "s").batches(buf, scan_records(buf, 0, end, 0))
     assert batch["bornTimestamp"].to_pylist() == [None]

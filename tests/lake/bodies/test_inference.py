@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.errors import ConfigError
+from mqlake.lake.bodies.body_format import BodyFormat, decode
+from mqlake.lake.bodies.decoder import decode_bodies
 from mqlake.lake.bodies.inference import infer
 from mqlake.lake.bodies.json_bodies import JsonDecoder
 
@@ -60,3 +62,55 @@ def test_nothing_to_infer_from() -> None:
     for bodies in ([], [b"x", b"[]", b"{}"], [b'{"a":null}']):
         with pytest.raises(ConfigError, match="no schema can be inferred"):
             infer(bodies)
+
+
+def decoded(sample: list[bytes], bodies: list[bytes]) -> list[tuple[object, str | None]]:
+    """Of each body its value, and why it has none."""
+    format = BodyFormat.given(json="infer")
+    assert format is not None
+    value, undecoded, reason = decode_bodies(pa.array(bodies), format.with_sample(sample).decoder())
+    kept = [None if why is None else body for body, why in zip(bodies, reason.to_pylist(), strict=True)]
+    assert undecoded.to_pylist() == kept
+    return list(zip(value.to_pylist(), reason.to_pylist(), strict=True))
+
+
+CLASHES = {
+    b'{"ID":4}': b'{"id":5}',
+    b'{"a":{"Name":1,"x":0}}': b'{"a":{"name":5,"x":0}}',
+    b'{"l":[[{"Tag":"t"}]]}': b'{"l":[[{"Tag":"t"},{"TAG":"u"}]]}',
+    b'{"id":1}': b'{"id":1,"\\u0049d":2}',
+    '{"ключ":1}'.encode(): '{"КЛЮЧ":2}'.encode(),
+    b'{"name":1,"a":{"NAME":1}}': b'{"name":1,"a":{"name":2}}',
+    b'{"id":1, "x":2}': b'{"id":1, "":2}',
+    b'{"a":{"x":1}}': b'{"a":{"x":1,"":[0]}}',
+    b'{"a:b":1,"id":0}': b'{"id":":","A:B":2}',
+}
+
+
+@pytest.mark.parametrize(("seen", "later"), CLASHES.items())
+@pytest.mark.parametrize("many", [0, 50])
+def test_a_value_under_a_name_that_no_column_can_have_is_kept(seen: bytes, later: bytes, many: int) -> None:
+    """`{"ID":4}`, then `{"id":5}`: the 5 was in no column and not in `undecoded`."""
+    for sample in ([seen], [seen, later]):
+        *fine, (value, reason) = decoded(sample, [*[seen] * many, later])
+        assert value is None and reason is not None
+        assert all(why is None and each is not None for each, why in fine)
+        assert "differs from the column" in reason or "empty name" in reason
+
+
+def test_other_fields_are_left_out_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all bodies of a chunk are still parsed together: one by one takes twice as long."""
+    monkeypatch.setattr(JsonDecoder, "_alone", None)
+    bodies = [b'{"id":1,"none":null,"new":{"y":"ID\\"id"}}', b'{"id":2,"s":"\\"Id\\":"}'] * 20
+    expected = [({"id": 1}, None), ({"id": 2}, None)] * 20
+    assert decoded([b'{"id":1}'], bodies) == expected
+
+
+def test_a_null_under_such_a_name_is_no_value() -> None:
+    assert decoded([b'{"id":1}'], [b'{"ID":null,"id":2}']) == [({"id": 2}, None)]
+
+
+def test_names_that_were_given_are_a_choice() -> None:
+    """Who names the columns names what is left out, too."""
+    found = decode(pa.table({"body": [b'{"ID":5}']}), {"json": "id long"})
+    assert found["value"].to_pylist() == [{"id": None}] and found["undecoded"].to_pylist() == [None]

@@ -18,7 +18,9 @@ from mqlake.lake.bodies.types import parse_ddl
 
 values = st.recursive(
     st.one_of(st.none(), st.integers(-9, 9), st.text('[]{}"\\x', max_size=4)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[{"\\', max_size=2), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('[{"\\', max_size=2), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 

@@ -11,10 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from click.testing import CliRunner
 
+from mqlake.cli.main import cli
 from mqlake.errors import TableConflictError
+from mqlake.lake.arrow.arrays import batch_of
+from mqlake.lake.dataset import scan
+from mqlake.lake.tables.files import TableWriter
 from mqlake.lake.tables.table import TableFiles
-from tests.lake.tables.lakes import as_rows, expected, open_topic, put, rows_in
+from mqlake.store import open_store
+from tests.lake.tables.lakes import ORDERS, as_rows, expected, open_topic, put, rows_in
+from tests.spark.stores import EPOCH, SETTINGS, extremes
 
 
 def check_an_empty_table(tmp_path: Path, format: str) -> None:
@@ -98,3 +105,47 @@ def check_columns_of_two_writers(tmp_path: Path, format: str) -> None:
     one.head()
     assert {"a", "b"} <= set(open_topic(tmp_path, tmp_path / "store", format).table.schema.names)
     assert {"property-a", "property-b"} <= set(one.properties)
+
+
+def check_what_clients_set(tmp_path: Path, format: str) -> None:
+    """No value that a client may choose stops a table, or is another one in it."""
+    store, orders = tmp_path / "store", None
+    for _ in range(2):  # the second run begins with what the first one noted
+        with open_store(store, {**SETTINGS, "mappedFileSizeCommitLog": 1 << 20}) as opened:
+            for message in extremes(ORDERS):
+                result = opened.put_message(message)
+                assert result.is_ok, (message, result.reason)
+        orders = orders or open_topic(tmp_path, store, format)
+        assert orders.append_new().rows > 40
+    assert orders is not None
+    found, wanted = rows_in(orders.table), expected(store)
+    for row in wanted:  # Arrow has no properties without a value
+        row["properties"] = {name: value for name, value in row["properties"].items() if name and value}
+        row.update({name: row[name] or None for name in ("uniqKey", "tags", "keys")})
+    assert found == wanted
+    assert orders.verify().is_sound
+    for command in (["store", "verify", str(store)], ["store", "dump", str(store)]):
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
+    log = scan(store, ORDERS).to_table()
+    assert log.select(["bornTimestamp"]).to_pylist() == [
+        {"bornTimestamp": row["bornTimestamp"]} for row in found
+    ]
+
+
+def check_years_that_words_do_not_reach(tmp_path: Path, format: str) -> None:
+    """A stream of one's own may hold any time: the file's statistics have no words for it, the commit goes through."""
+    put(tmp_path / "store", 2)
+    orders = open_topic(tmp_path, tmp_path / "store", format)
+    orders.append_new()
+    table, at = orders.table, pa.timestamp("us", tz="UTC")
+    table.evolve(table.schema.append(pa.field("at", at)), {})
+    head, writer = table.head(), TableWriter(table.write_spec(1 << 20))
+    row = {"brokerName": "b", "queueId": 0, "queueOffset": 0, "physicalOffset": 0, "storeTimestamp": EPOCH}
+    batch = batch_of([row, row], table.schema)
+    times = pa.array([-(2**62), 2**62]).view(at)
+    writer.write(batch.set_column(batch.num_columns - 1, "at", times))
+    assert head.state is not None
+    table.commit(writer.close().files, replace(head.state, commit_id="ab" * 16), head)
+    found = pa.Table.from_batches(table.scan(table.head().version, ["at"], None))
+    assert sorted(found["at"].drop_null().cast(pa.int64()).to_pylist()) == [-(2**62), 2**62]

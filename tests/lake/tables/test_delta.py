@@ -12,12 +12,18 @@ import deltalake
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from mqlake.errors import TableConflictError, TableUnavailableError
+from mqlake.lake.bodies.body_format import BodyFormat
 from mqlake.lake.tables import delta
-from tests.lake.tables import contract
-from tests.lake.tables.lakes import as_rows, expected, open_topic, put, rows_in
+from mqlake.lake.tables.topic import RunOptions, TopicTable
+from mqlake.message import MessageExtBrokerInner
+from mqlake.store import open_store
+from tests.lake.tables import contract, reader_filters
+from tests.lake.tables.lakes import as_rows, expected, lake_of, open_topic, put, rows_in, topic_of
+from tests.spark.stores import SETTINGS
 
 pytestmark = pytest.mark.filterwarnings("error::DeprecationWarning")
 """What the library takes out next is heard of before."""
@@ -128,6 +134,9 @@ def test_care(tmp_path: Path) -> None:
         contract.check_versions,
         contract.check_commits,
         contract.check_columns_of_two_writers,
+        contract.check_what_clients_set,
+        contract.check_years_that_words_do_not_reach,
+        reader_filters.check_filters,
     ],
 )
 def test_what_every_table_promises(tmp_path: Path, check: Callable[[Path, str], None]) -> None:
@@ -183,3 +192,29 @@ def test_columns_that_change_while_another_one_commits(
 def test_what_is_a_wider_number(old: pa.DataType, new: pa.DataType, wider: bool) -> None:
     """It cannot be added beside the rows that are there."""
     assert delta.widens(old, new) is wider
+
+
+def test_fields_of_bodies_are_found_whatever_their_files_hold(tmp_path: Path) -> None:
+    """Nested columns are counted, too: a reader takes what is not counted for rows that are not there."""
+    bodies = (b'{"id": 1, "tags": ["a"]}', b'{"id": null, "tags": []}', b"[]", b"")
+    for body in bodies:
+        with open_store(tmp_path / "store", {**SETTINGS}) as store:
+            assert store.put_message(MessageExtBrokerInner("Orders", body)).is_ok
+        given = topic_of(tmp_path / "store", bodies=BodyFormat.given(json="id long, tags array<string>").spec)
+        TopicTable.open(lake_of(tmp_path, "delta"), given, RunOptions()).append_new()
+    native = deltalake.DeltaTable(tmp_path / TABLE)
+    messages = native.to_pyarrow_dataset()
+    assert messages.count_rows(filter=pc.field("value", "id").is_null()) == 3
+    assert messages.count_rows(filter=pc.field("value", "id") == 1) == 1
+    assert messages.count_rows(filter=pc.field("undecoded").is_null()) == 3
+    sql = deltalake.QueryBuilder().register("t", native)
+    for condition, rows in {
+        "value['id'] is null": 3,
+        "value['id'] = 1": 1,
+        "value['tags'] is null": 2,
+        "value['tags'] is not null": 2,
+        "value is null": 2,
+        "undecoded is not null": 1,
+    }.items():
+        found = pa.table(sql.execute(f"select count(*) as n from t where {condition}"))
+        assert found["n"].to_pylist() == [rows]

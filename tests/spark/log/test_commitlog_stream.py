@@ -284,6 +284,19 @@ def test_files_deleted_before_a_batch_is_read(every_kind: Path, tmp_path: Path, 
     ]
 
 
+def test_an_archive_that_is_not_there(every_kind: Path, tmp_path: Path) -> None:
+    """A stream with a typing error in its place began where the store begins, and said nothing."""
+    root = copy_store(every_kind, tmp_path / "store")
+    log_files(root)[0].unlink()
+    begin, place = int(log_files(root)[0].name), f"local://{tmp_path}/nothing"
+    with pytest.raises(OffsetOutOfRangeError, match=f"0 to {begin} are not in the store, and the archive"):
+        stream(root, archive=place).initialOffset()
+    going_on = stream(root, archive=place, failOnDataLoss="false")
+    assert places(going_on.initialOffset()) == {str(root): begin}
+    latest = stream(root, archive=place, startingOffsets="latest")  # asks no archive
+    assert latest.initialOffset() == latest.reportLatestOffset()
+
+
 def test_an_archive_that_lacks_a_file(every_kind: Path, tmp_path: Path, archive: str) -> None:
     root = copy_store(every_kind, tmp_path / "store")
     end = stream(root).reportLatestOffset()

@@ -50,7 +50,8 @@ class Delivery:
 
     def __repr__(self) -> str:
         message = self.message
-        return f"Delivery({message.topic}, queue {message.queue_id}, offset {message.queue_offset})"
+        topic = message.read_topic if isinstance(message, MessageClientExt) else message.topic
+        return f"Delivery({topic}, queue {message.queue_id}, offset {message.queue_offset})"
 
 
 Raw = Delivery | tuple[Delivery, ...]

@@ -36,6 +36,7 @@ from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullStatus
 from mqlake.errors import MqlakeError, ResponseError, TopicNotFoundError
 from mqlake.message import Message
+from mqlake.message.groups import messages_behind
 from mqlake.remoting.bodies.client import ConsumeFromWhere, SubscriptionData
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
@@ -301,7 +302,7 @@ class Link:
             except MqlakeError:  # nobody has consumed it yet
                 given = {}
             for at, end in ends.items():
-                total += end.max_offset - max(given.get(at, 0), end.min_offset)
+                total += messages_behind(end.max_offset, max(given.get(at, 0), end.min_offset))
         return total
 
     # --- publishing

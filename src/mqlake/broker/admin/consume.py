@@ -128,8 +128,8 @@ class ConsumeAdmin:
                 stats = bodies.ConsumeStats()
                 self._add_stats(stats, group, config, config.write_queue_nums)
                 for each in stats.offset_table.values():
-                    answer.total_diff += each.broker_offset - each.consumer_offset
-                    answer.total_inflight_diff += each.pull_offset - each.consumer_offset
+                    answer.total_diff += each.behind
+                    answer.total_inflight_diff += each.in_flight
                 found.append(stats)
             answer.consume_stats_list.append({group: found})
             await asyncio.sleep(0)  # lets other requests run, as there may be many groups

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.pop.state import PopState
+from mqlake.message.groups import messages_behind
 from mqlake.remoting.bodies.client import ConsumeType
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 
@@ -67,9 +68,9 @@ class ConsumerLag:
         unpulled: list[int] = []
         for queue_id in range(config.write_queue_nums):
             place = self._popped(group, topic, queue_id) if pops else self._pulled(group, topic, queue_id)
-            behind += max(place.end - place.consumed, 0)
+            behind += messages_behind(place.end, place.consumed)
             in_flight += place.in_flight
-            ready += max(place.end - place.pulled, 0)
+            ready += messages_behind(place.end, place.pulled)
             for offset, found in ((place.consumed, unconsumed), (place.pulled, unpulled)):
                 if offset < place.end:
                     stored = broker.store.message_store_timestamp(topic, queue_id, offset)
@@ -91,7 +92,7 @@ class ConsumerLag:
         pulled = offsets.query_pull_offset(group, topic, queue_id)
         consumed = end if consumed < 0 else consumed
         pulled = consumed if pulled < 0 else pulled
-        return Place(end, pulled, consumed, max(pulled - consumed, 0))
+        return Place(end, pulled, consumed, messages_behind(pulled, consumed))
 
     def _popped(self, group: str, topic: str, queue_id: int) -> Place:
         end = self._broker.store.max_offset_in_queue(topic, queue_id)

@@ -279,7 +279,8 @@ _CONSUME_STATS: Table[tuple[str, MessageQueue, OffsetWrapper]] = Table(
     Column("queueId", lambda row: row[1].queue_id, "queue", str),
     Column("brokerOffset", lambda row: row[2].broker_offset, "broker offset"),
     Column("consumerOffset", lambda row: row[2].consumer_offset, "consumer offset"),
-    Column("behind", lambda row: row[2].broker_offset - row[2].consumer_offset),
+    Column("behind", lambda row: row[2].behind),
+    Column("beyond", lambda row: row[2].beyond, "beyond the end"),
     Column("lastTimestamp", lambda row: row[2].last_timestamp, "last consumed", time_text),
 )
 

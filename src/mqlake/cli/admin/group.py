@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from mqlake.base.clock import now_ms
+from mqlake.base.rendering import count_text
 from mqlake.cli.admin.shared import (
     admin_command,
     broker_option,
@@ -21,11 +22,10 @@ from mqlake.cli.admin.shared import (
     topic_option,
 )
 from mqlake.cli.options import Whole, confirm, time_ms, yes_option
-from mqlake.cli.output import as_object, print_fields, print_json, print_result, print_table, time_text
+from mqlake.cli.output import as_object, note, print_fields, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
 from mqlake.client.overview import (
-    behind,
     connected_clients,
     connections,
     mismatches,
@@ -192,8 +192,9 @@ _PROGRESS_COLUMNS: list[Column[_Progress]] = [
     Column("brokerOffset", lambda row: row.at.broker_offset, "broker offset"),
     Column("consumerOffset", lambda row: row.at.consumer_offset, "consumer offset"),
     Column("pullOffset", lambda row: row.at.pull_offset, None),
-    Column("behind", lambda row: row.at.broker_offset - row.at.consumer_offset),
-    Column("inFlight", lambda row: row.at.pull_offset - row.at.consumer_offset, "in flight"),
+    Column("behind", lambda row: row.at.behind),
+    Column("beyond", lambda row: row.at.beyond, "beyond the end"),
+    Column("inFlight", lambda row: row.at.in_flight, "in flight"),
     Column("lastTimestamp", lambda row: row.at.last_timestamp, "last consumed", time_text),
 ]
 _PROGRESS = Table(*_PROGRESS_COLUMNS)
@@ -221,11 +222,21 @@ async def group_progress(
         _Progress(queue, offsets, owners.get(queue)) for queue, offsets in sorted(stats.offset_table.items())
     ]
     if as_json:
-        found = {"group": group, "consumeTps": stats.consume_tps, "behind": behind(stats)}
+        found = {
+            "group": group,
+            "consumeTps": stats.consume_tps,
+            "behind": stats.behind,
+            "beyond": stats.beyond,
+        }
         print_json(found | {"queues": _PROGRESS_WITH_CLIENTS.objects(rows)})
         return
     (_PROGRESS_WITH_CLIENTS if clients else _PROGRESS).print(rows)
-    click.echo(f"\n{behind(stats):,} behind, {stats.consume_tps:.2f} messages/s")
+    click.echo(f"\n{stats.behind:,} behind, {stats.consume_tps:.2f} messages/s")
+    if stats.beyond:
+        note(
+            f"the group is beyond the end of a queue, and will skip what comes there up to its offset "
+            f"({count_text(stats.beyond, 'message')}): `mqlake admin group reset-offset` sets its offsets"
+        )
 
 
 class _GroupProgress(NamedTuple):
@@ -240,7 +251,8 @@ _GROUPS: Table[_GroupProgress] = Table(
     Column("type", lambda row: _value(row.connection.consume_type), show=or_dash),
     Column("model", lambda row: _value(row.connection.message_model), show=or_dash),
     Column("consumeTps", lambda row: row.stats.consume_tps, "messages/s", two_digits),
-    Column("behind", lambda row: behind(row.stats)),
+    Column("behind", lambda row: row.stats.behind),
+    Column("beyond", lambda row: row.stats.beyond, "beyond the end"),
 )
 
 

@@ -184,6 +184,9 @@ def _body(body: bytes) -> str:
 @click.option("-c", "--tags", help="Tag.")
 @click.option("-b", "--broker", metavar="BROKER", help="Send to a queue of this broker.")
 @click.option("-i", "-q", "--queue", "queue_id", type=Whole(0), help="Send to this queue of --broker.")
+@click.option(
+    "--allow-empty-body", is_flag=True, help="Send a message without a body. RocketMQ's brokers refuse it."
+)
 @admin_command
 async def send(
     admin: Admin,
@@ -193,6 +196,7 @@ async def send(
     tags: str | None,
     broker: str | None,
     queue_id: int | None,
+    allow_empty_body: bool,
     as_json: bool,
 ) -> None:
     """Send one test message, and show where it was stored. (`mqlake produce` sends many.)"""
@@ -200,8 +204,11 @@ async def send(
     if queue_id is not None and broker is None:
         raise ConfigError("--queue requires --broker: every broker has a queue with that id")
     data = sys.stdin.buffer.read() if body in (None, "-") else (body or "").encode()
-    if not data:
-        raise MessageError("brokers refuse a message without a body; set one with --body")
+    if not data and not allow_empty_body:
+        raise MessageError(
+            "the message has no body: set one with --body, or send it so with --allow-empty-body (mqlake's brokers "
+            "take it, RocketMQ's refuse it)"
+        )
     sent = Message(topic, data, tags=tags, keys=keys)
     queue = None
     if broker is not None:

@@ -23,7 +23,7 @@ from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import as_object, note, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
-from mqlake.client.overview import DAY_MS, behind, rate, stored_since, users_topics
+from mqlake.client.overview import DAY_MS, rate, stored_since, users_topics
 from mqlake.errors import NotFoundError, ResponseError
 from mqlake.remoting.bodies.admin import TopicOffset
 from mqlake.remoting.bodies.route import BrokerData
@@ -306,5 +306,5 @@ async def _topic_rates(admin: Admin, topic: str) -> list[_TopicRates]:
     for group in sorted(await admin.query_topic_consume_by_who(topic)):
         progress = await admin.examine_consume_stats(group, topic)
         tps_out, sum_out = await rate(admin, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
-        rows.append(_TopicRates(topic, group, behind(progress), tps_in, tps_out, sum_in, sum_out))
+        rows.append(_TopicRates(topic, group, progress.behind, tps_in, tps_out, sum_in, sum_out))
     return rows or [_TopicRates(topic, None, 0, tps_in, 0.0, sum_in, 0)]

@@ -141,7 +141,7 @@ class ListenerRunner:
         logger.warning(
             "group %s: the listener failed at %s/%d@%d: %s: %s",
             self._group,
-            first.topic,
+            first.read_topic,
             first.queue_id,
             first.queue_offset,
             type(error).__name__,

@@ -201,7 +201,7 @@ class PopAPIWrapper:
             message.receipt_handle = handle.text
             topic = normal_topic(message.topic, self._group)
             namespace = self._client.config.namespace
-            message.topic = without_namespace(namespace, topic) if namespace else topic
+            message.show_topic(without_namespace(namespace, topic) if namespace else topic)
             popped.append(message)
         for text, count in Counter(message.receipt_handle for message in popped).items():
             if count > 1:

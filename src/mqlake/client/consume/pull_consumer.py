@@ -385,7 +385,7 @@ class PullConsumer(ClientBase):
                 if result.pull_status is PullStatus.OFFSET_ILLEGAL:
                     logger.info("group %s: %s continues at %d", self.group, queue, result.next_begin_offset)
                 for message in messages:
-                    message.topic = without_namespace(self.namespace, message.topic)
+                    message.show_topic(without_namespace(self.namespace, message.topic))
                 given = settle(messages, config.on_undecodable, self.group)
                 assigned.pull_offset = result.next_begin_offset  # what fails before is pulled again
                 assigned.max_offset = result.max_offset

@@ -472,6 +472,6 @@ class PushConsumer(ClientBase):
     def _restore_topic(self, message: MessageClientExt) -> None:
         """A message from the retry topic shows the topic it was sent to."""
         if message.topic == self._retry_topic:
-            message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+            message.show_topic(message.properties.get(PROPERTY_RETRY_TOPIC, message.topic))
         if self.namespace:
-            message.topic = without_namespace(self.namespace, message.topic)
+            message.show_topic(without_namespace(self.namespace, message.topic))

@@ -134,6 +134,8 @@ class ProducerConfig:
     compress_type: ZLIB, LZ4 or ZSTD.
     compress_level: 1 (fast) to 9 (small), of ZLIB and ZSTD.
     max_message_size: bytes of a body, or of a whole batch; brokers have such a limit as well.
+    allow_empty_body: messages without a body are sent, as what deletes a key in a table of latest rows. mqlake's
+        brokers take them, RocketMQ's only within `send_batch`.
     auto_batch: single sends that come at the same time travel as batches. (RocketMQ has it off.)
     batch_max_bytes: bytes of such a batch.
     back_pressure_for_async_send_num: sends in flight; more wait for their turn. (RocketMQ's default is 1024.)
@@ -151,6 +153,7 @@ class ProducerConfig:
     compress_type: str = "ZLIB"
     compress_level: int = DEFAULT_LEVEL
     max_message_size: int = 4 << 20
+    allow_empty_body: bool = False
     auto_batch: bool = True
     batch_max_bytes: int = 32 * 1024
     back_pressure_for_async_send_num: int = 256
@@ -334,7 +337,9 @@ class Producer(ClientBase):
 
     def _fits_batch(self, message: Message) -> bool:
         return (
-            len(message.body) < min(self.config.compress_msg_body_over_howmuch, self.config.batch_max_bytes)
+            0
+            < len(message.body)
+            < min(self.config.compress_msg_body_over_howmuch, self.config.batch_max_bytes)
             and NEVER_IN_BATCHES.isdisjoint(message.properties)
             and not message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
             and not is_reply(message)
@@ -409,8 +414,11 @@ class Producer(ClientBase):
         validate_topic(message.topic)
         if message.topic in NOT_ALLOWED_SEND_TOPICS:
             raise IllegalTopicError(f"topic {message.topic} is the broker's own; clients may not send to it")
-        if not message.body:
-            raise MessageError(f"topic {message.topic}: the message has no body, which brokers refuse")
+        if not message.body and not self.config.allow_empty_body:
+            raise MessageError(
+                f"topic {message.topic}: the message has no body: RocketMQ's brokers refuse such, mqlake's take them "
+                "(ProducerConfig.allow_empty_body, --allow-empty-body)"
+            )
         self._check_size(len(message.body), "the body")
         properties = message.properties
         if PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX not in properties:

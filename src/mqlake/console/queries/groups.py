@@ -8,7 +8,7 @@ from typing import Any
 
 from mqlake.base.rendering import as_object, count_text
 from mqlake.client.admin import Admin
-from mqlake.client.overview import behind, connections, mismatches, reports
+from mqlake.client.overview import connections, mismatches, reports
 from mqlake.console.ask import Ask
 from mqlake.console.trends import POINTS
 from mqlake.errors import ConfigError, MqlakeError, ResponseError, UnknownKeyError
@@ -180,13 +180,13 @@ async def group(ask: Ask) -> dict[str, Any]:
     return {
         "group": name,
         "topic": topic,
-        "behind": sample.behind if sample and not topic and len(topics) > TOPICS_MAX else behind(stats),
+        "behind": sample.behind if sample and not topic and len(topics) > TOPICS_MAX else stats.behind,
         "consumeTps": stats.consume_tps,
         "deadLetters": letters.get(name, 0),
         "queues": [
             {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id}
             | as_object(at)
-            | {"behind": at.broker_offset - at.consumer_offset, "client": owners.get(queue)}
+            | {"behind": at.behind, "beyond": at.beyond, "client": owners.get(queue)}
             | {"history": of_queues[name, queue].history.values(POINTS) if (name, queue) in of_queues else []}
             for queue, at in rows
         ],

@@ -53,7 +53,9 @@ async def send(ask: Ask) -> dict[str, Any]:
 def _message(ask: Ask, topic: str) -> Message:
     body = ask.exactly("body").replace("\r\n", "\n").encode()
     if not body:
-        raise MessageError("brokers refuse a message without a body")
+        raise MessageError(
+            "RocketMQ's brokers refuse a message without a body; `mqlake produce --allow-empty-body` sends one"
+        )
     message = Message(topic, body, tags=ask.text("tags") or None, keys=ask.text("keys") or None)
     for line in ask.exactly("properties").splitlines():
         name, equals, value = line.partition("=")

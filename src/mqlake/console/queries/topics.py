@@ -8,7 +8,7 @@ from typing import Any
 from mqlake.base.clock import now_ms
 from mqlake.base.rendering import as_object, count_text
 from mqlake.client.admin import Admin
-from mqlake.client.overview import DAY_MS, behind, rate, stored_since, users_topics
+from mqlake.client.overview import DAY_MS, rate, stored_since, users_topics
 from mqlake.console.ask import Ask
 from mqlake.console.trends import POINTS
 from mqlake.errors import ConfigError, MqlakeError, UnknownKeyError
@@ -174,7 +174,7 @@ async def _group(admin: Admin, topic: str, group: str, route: TopicRouteData) ->
     last = max((at.last_timestamp for at in progress.offset_table.values()), default=0)
     return {
         "group": group,
-        "behind": behind(progress),
+        "behind": progress.behind,
         "outTps": out_rate,
         "lastConsumed": last,
     }

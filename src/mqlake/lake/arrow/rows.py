@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mqlake.base.clock import YEAR_1_MS, YEAR_10000_MS
 from mqlake.formats.arrow import Bytes, Ints, text_array
 from mqlake.formats.columns import Scan, as_input, gather
 from mqlake.lake.arrow.arrays import batch_of, codes_of, number_array, string_array
@@ -28,7 +29,6 @@ Selection = slice | npt.NDArray[np.int64]
 BATCH_RECORDS_MAX = 16384
 BATCH_BYTES_MAX = 8 << 20
 
-TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
@@ -67,10 +67,10 @@ def _timestamp(name: str) -> Callable[[Records], pa.Array]:
 
 
 def timestamp_array(ms: Ints) -> pa.Array:
-    """Timestamps of ms since 1970, null where a timestamp cannot hold them."""
+    """Timestamps of ms since 1970, null beyond the years 1 to 9999."""
     beyond = None
-    if len(ms) and (ms.max() > TIMESTAMP_MS_MAX or ms.min() < -TIMESTAMP_MS_MAX):
-        beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
+    if len(ms) and (ms.max() >= YEAR_10000_MS or ms.min() < YEAR_1_MS):
+        beyond = (ms >= YEAR_10000_MS) | (ms < YEAR_1_MS)
         ms = np.where(beyond, 0, ms)
     return number_array(ms * 1000, None if beyond is None else ~beyond).view(_TIMESTAMP)
 

@@ -6,7 +6,7 @@
 
 Every column may be null: `brokerName` is where a store directory is read, all but `path`, `physicalOffset` and
 `_corrupt` are in a row that stands for damage. Timestamps are Spark timestamps (µs, UTC; a message has whole
-ms); one beyond what a timestamp can hold is null. A host is `ip:port`, `[ip]:port` for IPv6.
+ms); one beyond the years 1 to 9999 is null. A host is `ip:port`, `[ip]:port` for IPv6.
 """
 
 from __future__ import annotations

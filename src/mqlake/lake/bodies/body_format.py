@@ -276,6 +276,8 @@ def _decoder(spec: str) -> Decoder:
             for number, (kind, schema) in format.schemas.items()
         }
         return ConfluentDecoder(decoders)
+    if format.inferred:
+        return JsonDecoder(parse_ddl(format.schema), inferred=True)
     return _of_kind(format.kind, format.schema, format.message, "the schema")
 
 

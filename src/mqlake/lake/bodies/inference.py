@@ -1,7 +1,8 @@
 """A schema inferred from a sample of JSON bodies: integers are long, numbers double, texts in ISO 8601 timestamps.
 
 A field whose values are of several types becomes `json`, the text of each value; one that was always null is left out
-until it has a value. Of names that differ in case only the first is taken.
+until it has a value. Of names that differ in case only the first is taken; bodies with the others do
+not fit (json_bodies).
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import orjson
-
 from mqlake.errors import ConfigError
+from mqlake.lake.bodies import json_text
 from mqlake.lake.bodies.json_bodies import TIME
 from mqlake.lake.bodies.types import ARRAY, STRUCT, ColumnType, array_of, struct_of
 
@@ -29,8 +29,8 @@ def infer(bodies: Iterable[bytes | None]) -> ColumnType:
     found = _NULL
     for body in bodies:
         try:
-            value = orjson.loads(body or b"")
-        except orjson.JSONDecodeError:
+            value = json_text.loads(body or b"")
+        except ValueError:
             continue
         if isinstance(value, dict):
             found = _joined(found, _type_of(value))

@@ -8,7 +8,9 @@ The markers prove which row is whose: their key is random, so no body holds one,
 one that goes on in the next, moves them. Without them such bodies cancel out, and all rows between are moved.
 
 A body is an object. It fits when each field that the schema names is absent, null, or of its type. Fields that the
-schema does not name are left out. docs/lake.md has the types and what each takes.
+schema does not name are left out, but where the schema was inferred, so that nobody chose its names, a body does not
+fit either that has a name no column can have beside them: one that differs from a column's in case only, or is empty.
+docs/lake.md has the types and what each takes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import base64
 import binascii
 import functools
 import math
+import re
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +31,7 @@ import pyarrow.compute as pc
 
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.arrays import number_array
+from mqlake.lake.bodies import json_text
 from mqlake.lake.bodies.decoder import (
     CHUNK_ROWS,
     Reasons,
@@ -40,14 +44,14 @@ from mqlake.lake.bodies.types import ARRAY, ELEMENT, MAP, STRUCT, TIMESTAMP, Col
 
 Check = Callable[[Any], Any]
 
-DEPTH_MAX = 1000
-"""Levels of a body; orjson refuses one with more than 1024."""
 _MARKER = f"mqlake-{secrets.token_hex(12)}"
 TIME = r"^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?$"
 _ZONE = r"[T ].*(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 _OTHERWISE_READ = r"[:\[,][ \t\r\n]*(?:-?(?:NaN|Inf|[\d.]{200}|\d[\d.]*[eE]\+?\d{3})|-0[ \t\r\n]*[,\]}])"
 """Values that pyarrow's parser and orjson may read differently: NaN and Infinity, which are no JSON; numbers beyond a
 double, which orjson refuses also where no column is; and -0, which it takes for 0. In a text it may match, too."""
+_TEXT_AND_COLON = re.compile(rb'"((?:[^"\\]|\\.)*+)"([ \t\r\n]*:)?', re.DOTALL)
+"""A text of a document, and the colon that makes it a field's name."""
 _UNITS_US = {"timestamp_s": 1_000_000, "timestamp_ms": 1000, "timestamp_us": 1}
 
 
@@ -58,12 +62,15 @@ class MisfitError(Exception):
 class JsonDecoder:
     """Bodies that are JSON objects with the fields of a struct."""
 
-    def __init__(self, type: ColumnType) -> None:
+    def __init__(self, type: ColumnType, *, inferred: bool = False) -> None:
         """ConfigError for a type that JSON has no values of."""
         if type.name != STRUCT or not type.fields:
             raise ConfigError("the schema of JSON bodies names their fields: name type, name type, …")
         _check_names(type)
         self.type = type
+        self._inferred = inferred
+        self._spellings: dict[str, set[str]] = {}
+        _spell(type, self._spellings)
         self._parsed = _parsed(type)
         # pyarrow's parser knows no maps, and no values of any type
         self._columnar = not type.uses(MAP, "json")
@@ -85,7 +92,7 @@ class JsonDecoder:
             return None
         try:
             pc.cast(bodies, pa.string())  # else the parser takes what is no UTF-8
-            rows = _parse(bodies, self._parsed)
+            rows = self._rows(bodies)
         except pa.ArrowInvalid:
             return None
         n = len(bodies)
@@ -98,10 +105,30 @@ class JsonDecoder:
         columns = [rows.column(i).combine_chunks().take(every_other) for i in range(rows.num_columns - 1)]
         return pa.StructArray.from_arrays(columns, fields=list(self._parsed))
 
+    def _rows(self, bodies: pa.BinaryArray) -> pa.Table:
+        """ArrowInvalid where a body may have a name that no column can have."""
+        if not self._inferred:
+            return _parse(bodies, self._parsed, others="ignore")
+        try:
+            return _parse(bodies, self._parsed, others="error")
+        except pa.ArrowInvalid:
+            if self._may_clash(bodies):
+                raise
+            return _parse(bodies, self._parsed, others="ignore")
+
+    def _may_clash(self, bodies: pa.BinaryArray) -> bool:
+        """True if a field may be named as a column is but for the case, at any depth, or not at all."""
+        texts = set(_TEXT_AND_COLON.findall(b"\n".join(bodies.to_pylist())))
+        for name in {text.decode() for text, colon in texts if colon}:
+            spellings = self._spellings.get(name.lower(), {name})
+            if not name or "\\" in name or spellings != {name}:
+                return True
+        return False
+
     def _alone(self, body: bytes) -> Any:
         try:
-            found = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
+            found = json_text.loads(body)
+        except ValueError as error:
             raise MisfitError(f"no JSON: {error}") from None
         if type(found) is not dict:
             raise MisfitError(f"{_kind(found)}, not an object")
@@ -109,10 +136,18 @@ class JsonDecoder:
 
     @functools.cached_property
     def _check(self) -> Check:
-        return _checker(self.type, "")
+        return _checker(self.type, "", self._inferred)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_check"}
+
+
+def _spell(kind: ColumnType, spellings: dict[str, set[str]]) -> None:
+    """Adds the names of the fields in a type, at any depth, by themselves in lower case."""
+    for name, each in kind.fields:
+        if kind.name == STRUCT:
+            spellings.setdefault(name.lower(), set()).add(name)
+        _spell(each, spellings)
 
 
 def _check_names(kind: ColumnType) -> None:
@@ -151,8 +186,9 @@ def _expected_marks(n: int) -> pa.Array:
     return number_array(numbers, np.arange(2 * n) % 2 == 1)
 
 
-def _parse(bodies: pa.BinaryArray, kind: pa.StructType) -> pa.Table:
-    """Raises ArrowInvalid, its subclass of UTF-8 errors among them."""
+def _parse(bodies: pa.BinaryArray, kind: pa.StructType, *, others: str) -> pa.Table:
+    """`others`: what fields are that `kind` does not name, an `error` or one to `ignore`. Raises ArrowInvalid, its
+    subclass of UTF-8 errors among them."""
     import pyarrow.json
 
     marked = pc.binary_join_element_wise(bodies, _separators().slice(0, len(bodies)), pa.scalar(b""))
@@ -163,7 +199,7 @@ def _parse(bodies: pa.BinaryArray, kind: pa.StructType) -> pa.Table:
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=pa.schema([*kind, pa.field(_MARKER, pa.int64())]),
             newlines_in_values=True,
-            unexpected_field_behavior="ignore",
+            unexpected_field_behavior=others,
         ),
     )
 
@@ -173,9 +209,9 @@ def _is_safe(bodies: pa.BinaryArray) -> bool:
     null beside an object: that kills a process in which pyarrow parses it (26.0.1)."""
     if not pc.all(pc.match_substring_regex(bodies, r"^[ \t\r\n]*\{")).as_py():
         return False
-    if pc.max(pc.binary_length(bodies)).as_py() > DEPTH_MAX:
+    if pc.max(pc.binary_length(bodies)).as_py() > json_text.DEPTH_MAX:
         opening = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
-        if pc.max(opening).as_py() > DEPTH_MAX:
+        if pc.max(opening).as_py() > json_text.DEPTH_MAX:
             return False
     if pc.any(pc.match_substring_regex(bodies, _OTHERWISE_READ)).as_py():
         return False
@@ -191,8 +227,9 @@ def _kind(value: object) -> str:
     return "null" if value is None else names.get(type(value), f"the number {value}")
 
 
-def _checker(kind: ColumnType, path: str) -> Check:
-    """A function that returns a value as pa.array takes it, and raises MisfitError for one of another type."""
+def _checker(kind: ColumnType, path: str, inferred: bool) -> Check:
+    """A function that returns a value as pa.array takes it, and raises MisfitError for one of another type; `inferred`:
+    and for names that no column can have beside those of the type."""
     plain = _PLAIN_CHECKS.get(kind.name)
     if plain is not None:
         fits, convert = plain
@@ -207,7 +244,7 @@ def _checker(kind: ColumnType, path: str) -> Check:
         return check
     if kind.name == "json":
         return lambda value: None if value is None else _text(value)
-    inner = _containers(kind, path)
+    inner = _containers(kind, path, inferred)
     wanted = list if kind.name == ARRAY else dict
 
     def check_container(value: Any) -> Any:
@@ -220,14 +257,36 @@ def _checker(kind: ColumnType, path: str) -> Check:
     return check_container
 
 
-def _containers(kind: ColumnType, path: str) -> Check:
+def _containers(kind: ColumnType, path: str, inferred: bool) -> Check:
     if kind.name == STRUCT:
-        checks = [(name, _checker(each, f"{path}.{name}" if path else name)) for name, each in kind.fields]
-        return lambda value: {name: check(value.get(name)) for name, check in checks}
-    element = _checker(kind.element, f"{path}[]")
+        within = f"{path}." if path else ""
+        checks = [(name, _checker(each, f"{within}{name}", inferred)) for name, each in kind.fields]
+        known = dict(checks)
+        columns = {name.lower(): name for name in known} if inferred else {}
+
+        def check_fields(value: dict[str, Any]) -> dict[str, Any]:
+            if inferred and not value.keys() <= known.keys():
+                for name in value.keys() - known.keys():
+                    _check_other(name, value[name], columns, within)
+            return {name: check(value.get(name)) for name, check in checks}
+
+        return check_fields
+    element = _checker(kind.element, f"{path}[]", inferred)
     if kind.name == ARRAY:
         return lambda value: [element(each) for each in value]
     return lambda value: [(key, element(each)) for key, each in value.items()]
+
+
+def _check_other(name: str, value: Any, columns: dict[str, str], within: str) -> None:
+    """MisfitError for a field with a value that can never become a column beside `columns`, by their names in lower
+    case."""
+    if value is None:
+        return
+    if not name:
+        raise MisfitError(f"{within or 'the body '}has a field with an empty name, which no column can have")
+    if name.lower() in columns:
+        other = f"{within}{columns[name.lower()]}"
+        raise MisfitError(f"{within}{name} differs from the column {other} in case only: one name to SQL")
 
 
 def _text(value: Any) -> str:

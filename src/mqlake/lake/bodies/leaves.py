@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqlake.base.clock import YEAR_1_MS, YEAR_10000_MS
 from mqlake.lake.arrow.arrays import bool_array, bools_of, number_array
 from mqlake.lake.bodies.types import ARRAY, MAP, STRUCT, TIMESTAMP, ColumnType
 
@@ -20,8 +21,6 @@ Conversion = Callable[[pa.Array, str], pa.Array]
 """Of an array and the name of its type; null for a value that is none of that type."""
 Bad = list[tuple[Bools, str]]
 """Masks over rows, and what is wrong with those."""
-
-_YEAR_1_US, _YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 def converted(
@@ -90,5 +89,5 @@ def _elements(
 def times_of(us: pa.Array) -> pa.Array:
     """Timestamps of µs since 1970, in the years 1 to 9999 that all readers of tables can hold; null beyond."""
     us = us if us.type == pa.int64() else us.view(pa.int64())
-    within = pc.and_(pc.greater_equal(us, _YEAR_1_US), pc.less(us, _YEAR_10000_US))
+    within = pc.and_(pc.greater_equal(us, YEAR_1_MS * 1000), pc.less(us, YEAR_10000_MS * 1000))
     return pc.if_else(within, us, pa.scalar(None, pa.int64())).view(TIMESTAMP)

@@ -16,10 +16,10 @@ import math
 from struct import Struct
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqlake.lake.bodies import json_text
 from mqlake.lake.bodies.decoder import Reasons, decode_each, decode_filled
 from mqlake.lake.bodies.types import VARIANT, ColumnType
 

@@ -18,18 +18,20 @@ from mqlake.lake.log.storage import Storage
 
 @dataclass(frozen=True)
 class WholeLog:
-    """One log: the files of its store, and in front of them, where that was asked for, those of its archive."""
+    """One log: the files of its store, and in front of them, where that was asked for, those of its archive.
+    `is_listed`: True once the archive was asked for its files."""
 
     storage: Storage
     files: Sequence[LogFile]
     archive: Storage | None = None
     older: Sequence[LogFile] = field(default=())
+    is_listed: bool = False
 
     @classmethod
     def of(cls, storage: Storage, files: Sequence[LogFile], archive: Storage | None) -> WholeLog:
         """With the archive's files; one listing. WrongFileSizeError."""
         older = [] if archive is None else before(archive_files(archive), files)
-        return cls(storage, files, archive, older)
+        return cls(storage, files, archive, older, is_listed=archive is not None)
 
     def back_to(self, offset: int) -> WholeLog:
         """With the archive's files if the store does not reach back to `offset`; else the archive is not read."""
@@ -69,7 +71,14 @@ class WholeLog:
         return [split for place in self.parts for split in cut(*place, split_size, [(start, end)])]
 
     def deleted(self, start: int, end: int) -> str | None:
-        """Which physical offsets of these are in neither place, because they were deleted; None if all are there."""
+        """Which physical offsets of these are in neither place, because they were deleted; None if all are there. An
+        archive without a file of this log is most likely the wrong place: what lies before the store counts then."""
+        if self.archive is not None and self.is_listed and not self.older and start <= self.begin > 0:
+            return (
+                f"physical offsets 0 to {self.begin} are not in the store, and the archive {self.archive.root} has "
+                f"no file of them: look whether that is the place, and whether it has a folder commitlog; without "
+                "the option archive the store is read alone"
+            )
         if start < self.begin:
             return f"physical offsets {start} to {min(self.begin, end)} have been deleted"
         if self.archive is None:

@@ -232,14 +232,15 @@ def next_state(state: TableState | None, written: Written, reached: Mapping[str,
     """The table's state after the commit."""
     before = state or TableState()
     following = {queue: found.last + 1 for queue, found in written.queues.items()}
-    lasts = {queue: found.message for queue, found in written.queues.items() if found.message is not None}
+    lasts = {queue: each for queue, each in before.lasts.items() if queue not in following}
+    lasts |= {queue: found.message for queue, found in written.queues.items() if found.message is not None}
     return TableState(
         {**before.stores, **reached},
         {**before.queues, **following},
         uuid.uuid4().hex,
         written.rows,
         max(before.until, written.until),
-        {**before.lasts, **lasts},
+        lasts,
     )
 
 

@@ -22,7 +22,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
     Field,
@@ -37,6 +36,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
+from mqlake.base.clock import YEAR_1_MS, YEAR_10000_MS
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import TableConflictError, TableError, TableUnavailableError
 from mqlake.lake.bodies.evolution import conform
@@ -52,7 +52,7 @@ DATE = "date"
 CREATED_WITH = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 30 days"}
 APP = "mqlake"
 TEXT_MAX = 32
-"""Longer texts get no statistics."""
+"""Characters of a text in the statistics; longer ones are cut."""
 
 
 S = TypeVar("S", bound=State)
@@ -327,7 +327,7 @@ class DeltaTable:
         inside = file.path.removeprefix(root).lstrip("/")
         values = {DATE: None if file.day is None else file.day.isoformat()} if self._by_day else {}
         now = round(datetime.now(UTC).timestamp() * 1000)
-        return AddAction(inside, file.size, values, now, True, statistics(file.metadata))
+        return AddAction(inside, file.size, values, now, True, statistics(file))
 
     def _remove_actions(self, gone: set[str]) -> list[RemoveAction]:
         """Of files of the current version, by their paths."""
@@ -460,47 +460,50 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
     return bool(old != new)
 
 
-def statistics(metadata: pq.FileMetaData) -> str:
-    """Delta's statistics of a file, for skipping: of top-level columns that have a minimum and a maximum."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    unknown: set[str] = set()
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            column = metadata.row_group(group).column(number)
-            name, found = column.path_in_schema, column.statistics
-            if (
-                "." in name
-                or found is None
-                or not found.has_min_max
-                or not _can_be_text(found.min, found.max)
-            ):
-                unknown.add(name)
-                continue
-            low[name] = min(low.get(name, found.min), found.min)
-            high[name] = max(high.get(name, found.max), found.max)
-            nulls[name] = nulls.get(name, 0) + found.null_count
-    kept = [name for name in low if name not in unknown]
-    return json.dumps(
-        {
-            "numRecords": metadata.num_rows,
-            "minValues": {name: _text(low[name]) for name in kept},
-            "maxValues": {name: _text(high[name]) for name in kept},
-            "nullCount": {name: nulls[name] for name in kept},
-        }
-    )
+def statistics(file: WrittenFile) -> str:
+    """Delta's statistics of a file, for skipping. Readers take a column that has bounds in some files for one without
+    rows in the others, so each column has all of them. In UTF-8: some readers misread text beyond the basic plane that
+    JSON escapes as two characters."""
+    schema, found = file.metadata.schema.to_arrow_schema(), file.statistics
+    low, high = {}, {}
+    for name, (least, most) in found.bounds.items():
+        kind = schema.field(name).type
+        low[name], high[name] = _bound(below(least), kind), _bound(above(most), kind)
+    counted = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": found.nulls}
+    return json.dumps(counted, ensure_ascii=False)
 
 
-def _can_be_text(*values: Any) -> bool:
-    return all(
-        len(each) <= TEXT_MAX if isinstance(each, str) else isinstance(each, int | float | datetime)
-        for each in values
-    )
+def _bound(value: Any, kind: pa.DataType) -> Any:
+    """As JSON; the first or the last moment that it has words for, where a timestamp lies beyond."""
+    if not pa.types.is_timestamp(kind):
+        return value
+    moment = _EPOCH + timedelta(microseconds=min(max(value, YEAR_1_MS * 1000), YEAR_10000_MS * 1000 - 1))
+    return moment.isoformat(timespec="microseconds") + ("Z" if kind.tz else "")
 
 
-def _text(value: Any) -> Any:
-    return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value
+_EPOCH = datetime(1970, 1, 1)
+
+
+def below(value: Any) -> Any:
+    """The value, or a text of at most TEXT_MAX characters that is not above it."""
+    return value[:TEXT_MAX] if isinstance(value, str) else value
+
+
+def above(value: Any) -> Any:
+    """The value, or a text that is not below it in the order of UTF-8: of TEXT_MAX characters the last that can be one
+    higher is, and what follows is cut off. A text of which none can be stays."""
+    if not isinstance(value, str) or len(value) <= TEXT_MAX:
+        return value
+    kept = value[:TEXT_MAX].rstrip(_LAST_CHARACTER)
+    if not kept:
+        return value
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(_AFTER_SURROGATES if following == _SURROGATES else following)
+
+
+_LAST_CHARACTER = chr(0x10FFFF)
+_SURROGATES, _AFTER_SURROGATES = 0xD800, 0xE000
+"""UTF-8 has none of the characters between these."""
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from mqlake.lake.bodies.variant import whole
 from mqlake.lake.offsets import LastMessage
 from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.state import queue_name
+from mqlake.lake.tables.statistics import ColumnStatistics
 
 DAY_US = 86_400_000_000
 TARGET_BYTES = 128 << 20
@@ -88,6 +89,7 @@ class WrittenFile:
     rows: int
     day: date | None
     metadata: pq.FileMetaData
+    statistics: ColumnStatistics
 
 
 @dataclass
@@ -263,6 +265,7 @@ class _OpenFile:
         self._name = f"{spec.root.rstrip('/')}/{inside}"
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = self._total = 0
+        self._statistics = ColumnStatistics()
         self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
@@ -284,6 +287,7 @@ class _OpenFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
+        self._statistics.add(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
@@ -304,7 +308,8 @@ class _OpenFile:
         if isinstance(self._file_system, pyarrow.fs.LocalFileSystem):
             fsync_file(self._path)
         size = self._file_system.get_file_info(self._path).size
-        return WrittenFile(self._name, size, self._total, self._day, writer.writer.metadata)
+        metadata = writer.writer.metadata
+        return WrittenFile(self._name, size, self._total, self._day, metadata, self._statistics)
 
     def discard(self) -> None:
         for each in (self._writer, self._sink):
@@ -356,12 +361,15 @@ def _by_day(batch: pa.RecordBatch, column: str) -> Iterator[tuple[date | None, p
 
 
 def queue_ranges(batch: pa.RecordBatch) -> dict[str, QueueRange]:
-    """Of each queue the first and last queue offset, the number of rows, and the last message: those of a queue are in
-    its order."""
+    """Of each queue the first and last queue offset, the number of rows, and the last message, where its store time is
+    known: those of a queue are in its order."""
     by = ["brokerName", "queueId"]
     columns = pa.Table.from_batches([batch.select([*by, "physicalOffset", "storeTimestamp"])])
     grouped = columns.group_by(by, use_threads=False)  # with threads there is no last one
-    lasts = grouped.aggregate([("physicalOffset", "last"), ("storeTimestamp", "last")])
+    with_nulls = pc.ScalarAggregateOptions(skip_nulls=False)
+    lasts = grouped.aggregate(
+        [("physicalOffset", "last", with_nulls), ("storeTimestamp", "last", with_nulls)]
+    )
     messages = zip(
         lasts["brokerName"].to_pylist(),
         lasts["queueId"].to_pylist(),
@@ -372,9 +380,10 @@ def queue_ranges(batch: pa.RecordBatch) -> dict[str, QueueRange]:
     found = {
         queue_name(broker, queue_id): LastMessage(at, stored // 1000)
         for broker, queue_id, at, stored in messages
+        if stored is not None
     }
     ranges = {queue_name(key["brokerName"], key["queueId"]): each for key, each in queue_ranges_by(batch, by)}
-    return {name: replace(each, message=found[name]) for name, each in ranges.items()}
+    return {name: replace(each, message=found.get(name)) for name, each in ranges.items()}
 
 
 def queue_ranges_by(batch: pa.RecordBatch, columns: list[str]) -> Iterator[tuple[dict[str, Any], QueueRange]]:

@@ -9,10 +9,14 @@ commits themselves are tested in test_iceberg.py and by kills (victim.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     _pyarrow_to_schema_without_ids,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -67,11 +71,20 @@ def schema_without_ids(schema: pa.Schema) -> Schema:
 
 def data_file(file: WrittenFile, metadata: TableMetadata) -> DataFile:
     """The entry of a Parquet file that is written already, with the statistics of its columns."""
+    ids = parquet_path_to_id_mapping(metadata.schema())
+    plan = compute_statistics_plan(metadata.schema(), metadata.properties)
+    for number in _without_bounds(file.metadata):
+        column = ids[file.metadata.schema.column(number).path]
+        plan[column] = replace(plan[column], mode=MetricsMode(MetricModeTypes.COUNTS))
     statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=file.metadata,
-        stats_columns=compute_statistics_plan(metadata.schema(), metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(metadata.schema()),
+        parquet_metadata=file.metadata, stats_columns=plan, parquet_column_mapping=ids
     )
+    bounds = statistics.column_aggregates
+    for column, each in list(bounds.items()):
+        try:
+            each.max_as_bytes()
+        except UnicodeEncodeError:  # it rounds U+D7FF up to a surrogate
+            del bounds[column]
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
@@ -84,3 +97,23 @@ def data_file(file: WrittenFile, metadata: TableMetadata) -> DataFile:
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def _without_bounds(metadata: pq.FileMetaData) -> set[int]:
+    """The numbers of the columns whose bounds are not those of a row group, where pyiceberg would take the other
+    groups' for the file's: pyarrow notes none of a text beyond 4 KB, and has no words for a year beyond 9999."""
+    return {
+        number
+        for group in range(metadata.num_row_groups)
+        for number in range(metadata.num_columns)
+        if not _is_bounded(metadata.row_group(group).column(number).statistics)
+    }
+
+
+def _is_bounded(statistics: pq.Statistics | None) -> bool:
+    try:
+        return statistics is not None and (statistics.num_values == 0 or statistics.min is not None)
+    except OverflowError:
+        return False
+    except pa.ArrowNotImplementedError:  # pyiceberg leaves such a column out itself
+        return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, ClassVar
 
+from mqlake.message.groups import messages_behind, messages_beyond
 from mqlake.remoting.bodies.client import (
     ConsumeFromWhere,
     ConsumeType,
@@ -77,10 +78,32 @@ class OffsetWrapper(JsonBody):
     pull_offset: int = 0
     last_timestamp: int = 0
 
+    @property
+    def behind(self) -> int:
+        return messages_behind(self.broker_offset, self.consumer_offset)
+
+    @property
+    def beyond(self) -> int:
+        return messages_beyond(self.broker_offset, self.consumer_offset)
+
+    @property
+    def in_flight(self) -> int:
+        return messages_behind(self.pull_offset, self.consumer_offset)
+
 
 class ConsumeStats(JsonBody):
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
+
+    @property
+    def behind(self) -> int:
+        """Messages that the group has not consumed yet."""
+        return sum(each.behind for each in self.offset_table.values())
+
+    @property
+    def beyond(self) -> int:
+        """How far its offsets lie beyond the ends of their queues."""
+        return sum(each.beyond for each in self.offset_table.values())
 
 
 class ConsumeStatsList(JsonBody):

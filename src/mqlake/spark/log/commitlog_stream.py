@@ -57,7 +57,12 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         logs = self._logs()
         if self._options.start.kind is not PositionKind.LATEST:
             logs = [log.back_to(0) for log in logs]
-        return self._marked(logs, {log.storage.root: self._first_offset(log) for log in logs})
+        first = {log.storage.root: self._first_offset(log) for log in logs}
+        for log in logs:
+            offset = first[log.storage.root]
+            if loss := log.deleted(offset, offset):
+                self._options.data_loss(f"{log.storage.root}: {loss}")
+        return self._marked(logs, first)
 
     def _logs(self, before: LogOffsets | None = None) -> Logs:
         """Of the stores; with their archives where `before`, or a store without an offset there, goes back to them."""
