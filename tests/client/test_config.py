@@ -42,8 +42,9 @@ def test_help_of_a_message_names_what_a_listener_may_ask_it_for() -> None:
         "tags",
         "uniq_key",
         "properties",
+        "read_topic",
     ):
-        internal = name in ("_record", "magic", "body_crc", "store_size", "sys_flag", "queue_id")
+        internal = name.startswith("_") or name in ("magic", "body_crc", "store_size", "sys_flag", "queue_id")
         if not (internal or name in ("physical_offset", "prepared_transaction_offset")):
             assert re.search(rf"\b{name}\b.*:", text), name
 
