@@ -89,7 +89,8 @@ class FilledBroker:
         }
         config, store_config, _ = read_settings(settings)
         self._controller = BrokerController(config, store_config)
-        self._loop = self._controller.fast_loops[0]
+        assert self._controller.fast_loop is not None
+        self._loop = self._controller.fast_loop
         frames = [_frame(shape, number) for number in range(256)]
         fitting = FILLED_MAX // max(map(len, frames))
         self._each = max(1, min(messages // shape.batch // CONNECTIONS, fitting))

@@ -17,6 +17,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from mqlake.remoting.tls import client_context
 from tests.broker.live import Peer, make_controller, on_a_broker, pull_header, running, send_header
+from tests.ports import free_ports
 from tests.waiting import until_async
 
 
@@ -41,16 +42,23 @@ def test_everything_is_there_after_a_restart(tmp_path):
     run(scene())
 
 
-def test_the_vip_port_answers_all_but_pulls(tmp_path):
-    async def scene(peer: Peer) -> None:
-        vip = f"127.0.0.1:{peer.controller.fast_server.port}"
-        if peer.controller.fast_server.port:  # two below a port that happened to be free
-            send = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x")
-            assert (await peer.client.invoke(vip, send, 60)).code == ResponseCode.SUCCESS
-            pull = RemotingCommand.create_request(RequestCode.PULL_MESSAGE, pull_header("T"))
-            assert (await peer.client.invoke(vip, pull, 60)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+def test_the_vip_port_is_a_second_address(tmp_path):
+    """RocketMQ's clients send to it with vipChannelEnabled."""
+    port = free_ports(3) + 2
 
-    on_a_broker(tmp_path, scene)
+    async def scene(peer: Peer) -> None:
+        assert peer.controller.port == port
+        vip = f"127.0.0.1:{port - 2}"
+        for request in (
+            RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x"),
+            RemotingCommand.create_request(RequestCode.PULL_MESSAGE, pull_header("T")),
+        ):
+            assert (await peer.client.invoke(vip, request, 60)).code == ResponseCode.SUCCESS
+        assert len(peer.controller.server.connections) == 1
+
+    on_a_broker(tmp_path, scene, listenPort=str(port))
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port - 2))
 
 
 def test_an_unknown_request(tmp_path):

@@ -65,7 +65,8 @@ async def start(self, start=BrokerController.start, **more):
 
 
 async def stop(self, *given, stop=BrokerController.stop, **more):
-    print("by the loop:", sum(loop.messages for loop in self.fast_loops), file=sys.stderr)
+    loops = getattr(self, "fast_loops", None) or [self.fast_loop]  # older code has one for each port
+    print("by the loop:", sum(loop.messages for loop in filter(None, loops)), file=sys.stderr)
     await stop(self, *given, **more)
 
 BrokerController.start, BrokerController.stop = start, stop

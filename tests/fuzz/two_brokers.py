@@ -50,7 +50,8 @@ class TwoBrokers:
         await asyncio.to_thread(fast_path.load)
         plain.server.fast_paths = ()
         await self._answers(fast, send()), await self._answers(plain, send())
-        [self.loop] = (loop for loop in fast.fast_loops if loop.endpoint is fast.server)
+        assert fast.fast_loop is not None
+        self.loop = fast.fast_loop
 
     @property
     def fast(self) -> BrokerController:

@@ -1,8 +1,8 @@
 """BrokerController: the ports and services of a Broker, how they are connected, and their start and stop.
 
-    clients ──▶ server (listenPort), fast_server (two below) ──▶ processors ──▶ Broker: managers, store
-    name servers ◀── registration ◀── new topics ─────────────────────────────────┤
-    pulls that waited ◀── pull_request_hold_service ◀── arrivals ─────────────────┘
+    clients ──▶ server (listenPort, and the VIP port two below) ──▶ processors ──▶ Broker: managers, store
+    name servers ◀── registration ◀── new topics ──────────────────────────────────┤
+    pulls that waited ◀── pull_request_hold_service ◀── arrivals ──────────────────┘
 
 controller = BrokerController(config, store_config)
 await controller.start()
@@ -57,7 +57,6 @@ from mqlake.broker.transaction.end_transaction import EndTransactionProcessor
 from mqlake.broker.transaction.metrics import TransactionMetrics
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import ConfigError
-from mqlake.remoting.connection import ProcessorTable
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.timer.timer_message_store import TimerMessageStore
@@ -83,8 +82,6 @@ class BrokerController:
         """Raises ConfigError if the TLS files, or a plug-in, cannot be used."""
         self.broker = broker = Broker(config, store_config, clock_ms)
         self.server = RemotingServer(config.limits, config.tls)
-        self.fast_server = RemotingServer(config.limits, config.tls)
-        """On the VIP port: everything except pulls, so that sends need not wait for pulls."""
         self.registration = Registration(broker)
         broker.topic_config_manager.on_change = self.registration.register_topics
         self.broker_to_client = Broker2Client(broker)
@@ -96,8 +93,7 @@ class BrokerController:
             )
         )
         self.client_housekeeping_service = ClientHousekeepingService(broker)
-        for server in (self.server, self.fast_server):
-            server.on_close.append(self.client_housekeeping_service.on_close)
+        self.server.on_close.append(self.client_housekeeping_service.on_close)
 
         directory = store_config.config_dir
         self.schedule_message_service = ScheduleMessageService(
@@ -129,7 +125,7 @@ class BrokerController:
             self.timers,
             self.replication,
         )
-        self.fast_loops: list[FastLoop] = []
+        self.fast_loop: FastLoop | None = None
         self.metrics = self._make_metrics()
         if self.metrics is not None:
             from mqlake.broker.metrics.health import Health
@@ -139,14 +135,13 @@ class BrokerController:
             )
         self._register_processors()
         if broker.plain_access is not None:
-            self.server.guard = self.fast_server.guard = broker.plain_access.guard
+            self.server.guard = broker.plain_access.guard
         if broker.access is not None:
-            for server in (self.server, self.fast_server):
-                server.guard = broker.access.guard
-                # those that check each request themselves; a new one belongs here when it does
-                server.guarded_fast_paths = tuple(
-                    path for path in server.fast_paths if isinstance(path, FastSend | FastPull | FastAck)
-                )
+            self.server.guard = broker.access.guard
+            # those that check each request themselves; a new one belongs here when it does
+            self.server.guarded_fast_paths = tuple(
+                path for path in self.server.fast_paths if isinstance(path, FastSend | FastPull | FastAck)
+            )
 
         self._config_managers: list[ConfigManager] = [
             broker.topic_config_manager,
@@ -199,7 +194,7 @@ class BrokerController:
         return MetricsExporter(
             Sources(
                 self.broker,
-                (self.server, self.fast_server),
+                self.server,
                 self.pull_request_hold_service,
                 self.admin_processor,
                 self.transaction_metrics,
@@ -209,47 +204,13 @@ class BrokerController:
         )
 
     def _register_processors(self) -> None:
-        broker = self.broker
+        broker, server = self.broker, self.server
         latencies = None if self.metrics is None else self.metrics.rpc_latencies
-        for server in (self.server, self.fast_server):
-            if latencies is not None:
-                server.processors = latencies.processor_table()
-            table = StaticTopicTable(server.processors, broker, self.registration.other_brokers)
-            sends = SendMessageProcessor(broker, self.transactional_message_service)
-            sends.register(table)
-            # few connections come by the VIP port
-            threads = broker.config.fast_loop_threads if server is self.server else 1
-            fast_sends = [
-                FastSend(broker, sends, self.transactional_message_service, latencies) for _ in range(threads)
-            ]
-            server.fast_paths = (fast_sends[0],)
-            if broker.config.fast_loop_enable and FastLoop.is_possible():
-                hold = self.pull_request_hold_service
-                self.fast_loops.append(FastLoop(server, fast_sends, hold.holds_any_of))
-            self._register_in(table)
-            if server is self.server:  # pulls come by the first port only
-                self.pull_message_processor.register(table)
-        fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
-        fast_pulls = [
-            FastPull(broker, self.pull_message_processor, latencies)
-            for _ in range(broker.config.fast_loop_threads)
-        ]
-        self.server.fast_paths += (fast_pulls[0], fast_ack)
-        if self.fast_loops:
-            self.fast_loops[0].serve_pulls(fast_pulls)
-        self.fast_server.fast_paths += (fast_ack,)
-        self.pop_service.register(self.server.processors)
-        self.pop_service.register_acknowledgements(self.fast_server.processors)
-
-    def load_compiled(self) -> None:
-        """Has the native code loaded that clients' requests call for."""
-        for path in self.server.fast_paths:
-            if isinstance(path, FastSend | FastPull):
-                path.load()
-
-    def _register_in(self, table: ProcessorTable) -> None:
-        """Registers the processors that both ports share."""
-        broker = self.broker
+        if latencies is not None:
+            server.processors = latencies.processor_table()
+        table = StaticTopicTable(server.processors, broker, self.registration.other_brokers)
+        sends = SendMessageProcessor(broker, self.transactional_message_service)
+        sends.register(table)
         RecallMessageProcessor(broker).register(table)
         ReplyMessageProcessor(broker, self.broker_to_client).register(table)
         ClientManageProcessor(broker).register(table)
@@ -258,6 +219,22 @@ class BrokerController:
         QueryMessageProcessor(broker.store).register(table)
         EndTransactionProcessor(broker, self.transactional_message_service).register(table)
         self.admin_processor.register(table)
+        self.pull_message_processor.register(table)
+        self.pop_service.register(server.processors)
+        threads = range(broker.config.fast_loop_threads)
+        fast_sends = [FastSend(broker, sends, self.transactional_message_service, latencies) for _ in threads]
+        fast_pulls = [FastPull(broker, self.pull_message_processor, latencies) for _ in threads]
+        fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
+        server.fast_paths = (fast_sends[0], fast_pulls[0], fast_ack)
+        if broker.config.fast_loop_enable and FastLoop.is_possible():
+            self.fast_loop = FastLoop(server, fast_sends, self.pull_request_hold_service.holds_any_of)
+            self.fast_loop.serve_pulls(fast_pulls)
+
+    def load_compiled(self) -> None:
+        """Has the native code loaded that clients' requests call for."""
+        for path in self.server.fast_paths:
+            if isinstance(path, FastSend | FastPull):
+                path.load()
 
     async def _load_store(self, *, accept_loss: bool) -> None:
         """Recovers the store. Its topics are made again from its consume queues if nothing is left of their table."""
@@ -322,8 +299,6 @@ class BrokerController:
             await asyncio.to_thread(self.pop_service.load)
             self.replication.start()
             await self.server.listen()
-            if self.fast_server.port:
-                await self.fast_server.listen()
             if self.metrics is not None:
                 self.metrics.start()
         except BaseException:
@@ -373,13 +348,13 @@ class BrokerController:
         except BaseException:
             if self.metrics is not None:
                 await self.metrics.stop()
-            await asyncio.gather(self.server.stop(), self.fast_server.stop(), self.replication.shutdown())
+            await asyncio.gather(self.server.stop(), self.replication.shutdown())
             raise
 
     async def _bind_vip(self, port: int) -> None:
         config = self.broker.config
         try:
-            await self.fast_server.bind(config.bind_address, port, alone=not config.listen_port)
+            await self.server.bind(config.bind_address, port, alone=not config.listen_port)
         except ConfigError as error:
             if config.listen_port:
                 raise ConfigError(f"{error}; it is the VIP port, two below listenPort") from None
@@ -416,9 +391,9 @@ class BrokerController:
         if self.metrics is not None:
             await self.metrics.stop()
         self.pop_service.answer_all()
-        await asyncio.gather(self.server.stop(), self.fast_server.stop())
-        for fast_loop in self.fast_loops:
-            fast_loop.close()
+        await self.server.stop()
+        if self.fast_loop is not None:
+            self.fast_loop.close()
         await self.pop_service.shutdown()
         await self.schedule_message_service.shutdown()
         await self.transactional_message_check_service.shutdown()

@@ -35,9 +35,9 @@ class RemotingServer(Endpoint):
         self.tls = ServerTls(tls)
         self.refuses_descriptor = FilesKept().refuses
         self.port = 0
-        """Where it listens, from `start` (or `bind`) on."""
-        self._address = ""
-        self._server: asyncio.Server | None = None
+        """Where it listens, from `start` (or the first `bind`) on."""
+        self._servers: dict[str, asyncio.Server] = {}
+        """By address."""
 
     async def start(self, host: str = "0.0.0.0", port: int = 0) -> None:
         """Listens on `port` (0: any free one). ConfigError when that is not possible."""
@@ -45,49 +45,40 @@ class RemotingServer(Endpoint):
         await self.listen()
 
     async def bind(self, host: str = "0.0.0.0", port: int = 0, *, alone: bool = False) -> None:
-        """Takes the port, and refuses connections until `listen`. ConfigError.
+        """Takes the port, one more if it has others, and refuses connections until `listen`. ConfigError.
 
         Two servers can bind one port, of which only the first to listen gets it. With `alone`, as with a free port (0),
         nobody else can, and a port that somebody has bound counts as taken; so does one of which connections are left.
         """
         loop = asyncio.get_running_loop()
-        self._address = f"{host}:{port}"
+        address = f"{host}:{port}"
 
         def accepted() -> Connection:
             return Connection(self, loop)
 
-        with self._telling_what_is_wrong():
+        with _telling_what_is_wrong(address):
             if alone or not port:
                 sock = await _bound_alone(host, port)
-                self._server = await loop.create_server(
-                    accepted, sock=sock, backlog=BACKLOG, start_serving=False
-                )
+                server = await loop.create_server(accepted, sock=sock, backlog=BACKLOG, start_serving=False)
             else:
-                self._server = await loop.create_server(
+                server = await loop.create_server(
                     accepted, host, port, backlog=BACKLOG, reuse_address=True, start_serving=False
                 )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._servers[address] = server
+        self.port = self.port or server.sockets[0].getsockname()[1]
 
     async def listen(self) -> None:
-        """Serves, from now on, on the port that `bind` took. ConfigError."""
-        assert self._server is not None
-        with self._telling_what_is_wrong():
-            for bound in self._server.sockets:
-                with socket.socket(fileno=os.dup(bound.fileno())) as same:
-                    # connections take it over, and those that are left are in no restart's way
-                    same.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    same.listen(BACKLOG)  # uvloop does not say that another one listens
-            await self._server.start_serving()
+        """Serves, from now on, on the ports that `bind` took. ConfigError."""
+        assert self._servers
+        for address, server in self._servers.items():
+            with _telling_what_is_wrong(address):
+                for bound in server.sockets:
+                    with socket.socket(fileno=os.dup(bound.fileno())) as same:
+                        # connections take it over, and those that are left are in no restart's way
+                        same.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                        same.listen(BACKLOG)  # uvloop does not say that another one listens
+                await server.start_serving()
         self.idle_checks.start(asyncio.get_running_loop())
-
-    @contextlib.contextmanager
-    def _telling_what_is_wrong(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            # the loop's own text repeats the address; an unknown host name has no errno above 0
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise ConfigError(f"cannot listen on {self._address}: {why}") from error
 
     async def stop(self, grace_s: float = 3.0) -> None:
         """Accepts no more connections, lets requests in flight finish for `grace_s`, then closes all connections.
@@ -96,8 +87,8 @@ class RemotingServer(Endpoint):
         """
         self.going_away = True
         self.idle_checks.stop()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers.values():
+            server.close()
         if self.in_flight:
             await asyncio.wait(self.in_flight, timeout=grace_s)
         for connection in list(self.connections):
@@ -106,7 +97,7 @@ class RemotingServer(Endpoint):
         for connection in list(self.connections):
             connection.abort()
         await self._closed(grace_s)
-        self._server = None
+        self._servers.clear()
 
     async def _closed(self, timeout_s: float) -> None:
         """Until every connection is closed, or the time is over."""
@@ -126,6 +117,16 @@ class RemotingServer(Endpoint):
             pass
         finally:
             self.on_close.remove(look)
+
+
+@contextlib.contextmanager
+def _telling_what_is_wrong(address: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # the loop's own text repeats the address; an unknown host name has no errno above 0
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise ConfigError(f"cannot listen on {address}: {why}") from error
 
 
 async def _bound_alone(host: str, port: int) -> socket.socket:

@@ -122,7 +122,6 @@ def test_passwords_go_to_super_users_alone(tmp_path: Path) -> None:
 def test_every_code_that_is_answered_has_a_rule_and_refuses_strangers(tmp_path: Path) -> None:
     async def scene(peer: Peer) -> None:
         answered = set(peer.controller.server.processors._processors)
-        answered |= set(peer.controller.fast_server.processors._processors)
         assert answered - RULES.keys() == set()
         for code in sorted(answered):
             answer = await peer.ask(code)

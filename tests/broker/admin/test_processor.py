@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from mqlake.broker.admin.processor import NOT_THERE
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.admin import DeleteTopicRequestHeader
@@ -42,10 +40,9 @@ def test_fields_that_are_missing_or_wrong_are_named(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
-@pytest.mark.parametrize("port", ["server", "fast_server"])
-def test_both_ports_know_every_code(tmp_path, port):
+def test_every_code_is_known(tmp_path):
     async def scene(peer: Peer) -> None:
-        table = getattr(peer.controller, port).processors
+        table = peer.controller.server.processors
         assert [code for code in ADMIN_CODES if table.find(code) is None] == []
 
     on_a_broker(tmp_path, scene)

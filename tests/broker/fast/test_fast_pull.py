@@ -16,7 +16,6 @@ import pytest
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import FastPull, PullPlan
-from mqlake.broker.fast.fast_send import FastSend
 from mqlake.client.records import MessageClientExt, decode_messages
 from mqlake.formats.columns import Int64s
 from mqlake.native import pull_layout
@@ -474,14 +473,6 @@ def test_plans_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             assert 1 <= len(ways.path._plans) <= 3
         plan = next(iter(ways.path._plans.values()))
         assert isinstance(plan, PullPlan)
-
-    play(tmp_path, scene)
-
-
-def test_no_pulls_on_the_vip_port(tmp_path: Path) -> None:
-    async def scene(_: Ways, peer: Peer) -> None:
-        paths = peer.controller.fast_server.fast_paths
-        assert isinstance(paths[0], FastSend) and not any(isinstance(path, FastPull) for path in paths)
 
     play(tmp_path, scene)
 

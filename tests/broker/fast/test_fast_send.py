@@ -255,8 +255,8 @@ def fast_path(controller: BrokerController) -> FastSend:
 
 
 def fast_loop(controller: BrokerController) -> FastLoop:
-    [found] = (loop for loop in controller.fast_loops if loop.endpoint is controller.server)
-    return found
+    assert controller.fast_loop is not None
+    return controller.fast_loop
 
 
 def taken(controller: BrokerController) -> list[int]:
@@ -270,7 +270,7 @@ def taken(controller: BrokerController) -> list[int]:
         return done
 
     path.store = counting  # type: ignore[method-assign]
-    for loop in controller.fast_loops:
+    if (loop := controller.fast_loop) is not None:
         loop._leased = lambda count, then=loop._leased: (count and numbers.append(count), then(count))  # type: ignore[method-assign, misc, assignment]
     return numbers
 

@@ -62,7 +62,7 @@ _TYPES_OF_SYSTEM_TOPICS = {SCHEDULE_TOPIC: "delay", TRANS_HALF_TOPIC: "transacti
 @dataclass(frozen=True, slots=True)
 class Sources:
     broker: Broker
-    servers: tuple[RemotingServer, ...]
+    server: RemotingServer
     pull_request_hold_service: PullRequestHoldService
     admin_processor: AdminBrokerProcessor
     transaction_metrics: TransactionMetrics
@@ -155,7 +155,7 @@ class Families:
         yield self._one("rocketmq_topic_number", "Active topic number", topics)
         groups = len(broker.subscription_group_manager.subscription_group_table)
         yield self._one("rocketmq_consumer_group_number", "Active subscription group number", groups)
-        connections = sum(len(server.connections) for server in self._sources.servers)
+        connections = len(self._sources.server.connections)
         yield self._one("mqlake_connections", "Connections of clients", connections)
         held = self._sources.pull_request_hold_service.held_count
         yield self._one("mqlake_pull_requests_held", "Pulls that wait for messages", held)

@@ -50,13 +50,9 @@ class PopService:
     def register(self, table: ProcessorTable) -> None:
         """All requests of pop."""
         self.pop_message_processor.register(table)
-        self.register_acknowledgements(table)
-        self.notification_processor.register(table)
-
-    def register_acknowledgements(self, table: ProcessorTable) -> None:
-        """The requests that take no messages."""
         self.ack_message_processor.register(table)
         self.query_assignment_processor.register(table)
+        self.notification_processor.register(table)
 
     # --- life
 
