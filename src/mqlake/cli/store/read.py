@@ -25,7 +25,7 @@ from mqlake.cli.output import (
     time_text,
 )
 from mqlake.cli.standard_streams import EXIT_NOT_FOUND
-from mqlake.errors import StoreCorruptError, StoreError
+from mqlake.errors import StoreCorruptError, StoreError, did_you_mean, nearest
 from mqlake.formats.columns import Scan
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExt
@@ -224,9 +224,19 @@ def dump(
             printed = _print_records(itertools.islice(records, count_max), raw=raw, as_json=as_json)
         _end_with_holes(walk.holes)
         if topic is not None and not printed and count_max != 0:
-            raise StoreError(f"no record of topic {topic}")
+            raise _no_record_of(topic, config)
     finally:
         log.close()
+
+
+def _topics_of(config: MessageStoreConfig) -> list[str]:
+    """The topics that have consume queues."""
+    directory = config.consume_queue_dir
+    return os.listdir(directory) if os.path.isdir(directory) else []
+
+
+def _no_record_of(topic: str, config: MessageStoreConfig) -> StoreError:
+    return StoreError(f"no record of topic {topic}{did_you_mean(nearest(topic, _topics_of(config)))}")
 
 
 class _KnownRecords:
@@ -349,6 +359,8 @@ def search(
                     count += 1
         finally:
             log.close()
+        if topic is not None and not count and count_max != 0 and topic not in _topics_of(store.config):
+            raise _no_record_of(topic, store.config)
     note(count_text(count, "message") + " found")
     if not count and count_max != 0:
         sys.exit(EXIT_NOT_FOUND)

@@ -47,7 +47,8 @@ def followed(topic: Topic, table: Table) -> Topic:
         )
     if not stored:
         raise TableError(
-            f"table {table.name} has the bodies as they are: give their columns a new table (--table)"
+            f"table {table.name} has the bodies as they are; a table with their columns needs a name of its own "
+            "(--table NAME)"
         )
     before, given = BodyFormat.from_spec(stored), BodyFormat.from_spec(topic.bodies)
     if not given.inferred:

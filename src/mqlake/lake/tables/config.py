@@ -61,7 +61,7 @@ class Lake:
         if self.format not in FORMATS:
             raise UnknownKeyError(self.format, FORMATS, what="table format")
         if not self.warehouse and (self.format == DELTA or not self.catalog):
-            raise ConfigError("the tables need a place: give a warehouse")
+            raise ConfigError("give a warehouse, where the tables are (--warehouse DIR)")
         if self.format == DELTA and (self.catalog or self.catalog_properties):
             raise ConfigError(
                 "a catalog is for Iceberg; a Delta table is its directory: leave the catalog out"
