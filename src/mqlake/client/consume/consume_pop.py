@@ -19,6 +19,7 @@ from mqlake.base.clock import now_ms
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, ListenerRunner
 from mqlake.client.consume.pop_api import POP_MAX, PopAPIWrapper
+from mqlake.client.consume.pull_log import PullLog
 from mqlake.client.consume.send_back import MAX_RECONSUME_TIMES, SendBack
 from mqlake.client.consume.simple_consumer import init_mode
 from mqlake.client.mq_client import MQClientInstance
@@ -60,6 +61,7 @@ class ConsumeMessagePopService:
         """`subscription(topic)`: None when it is no longer subscribed to. `going`: not set while suspended."""
         self._client = client
         self._group = group
+        self._pull_log = PullLog(group)
         self._config = config
         self._runner = runner
         self._send_back = send_back
@@ -119,10 +121,11 @@ class ConsumeMessagePopService:
                         init_mode=init_mode(config.consume_from_where),
                     )
                 except MqlakeError as error:
-                    logger.warning("group %s: pop of %s: %s", self._group, queue, error)
+                    self._pull_log.failed(queue, error)
                     self._client.refresh_soon(queue.topic)
                     await asyncio.sleep(config.pull_time_delay_when_exception_s)
                     continue
+                self._pull_log.worked(queue)
                 size = config.consume_message_batch_max_size
                 for at in range(0, len(messages), size):
                     self._submit(process_queue, messages[at : at + size])

@@ -31,6 +31,7 @@ from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from mqlake.client.consume.pull_api import PullAPIWrapper, matching_messages
+from mqlake.client.consume.pull_log import PullLog
 from mqlake.client.consume.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
 from mqlake.client.consume.undecodable import Given, message_of, settle
@@ -125,6 +126,7 @@ class PullConsumer(ClientBase):
         self.balanced = False
         """True if the assignment is all that the group leaves to this consumer."""
         self._pulls = PullAPIWrapper(self.client, self.group)
+        self._pull_log = PullLog(self.group)
         self._in_hand: _AssignedQueue | None = None
         """The queue of the message that a loop over the consumer has now."""
         self._started_at = 0
@@ -377,11 +379,12 @@ class PullConsumer(ClientBase):
                         self._refusal = error
                         self._arrived.set()
                     else:
-                        logger.warning("group %s: pull of %s: %s", self.group, queue, error)
+                        self._pull_log.failed(queue, error)
                     if isinstance(error, RemotingError):
                         self.client.refresh_soon(queue.topic)
                     await asyncio.sleep(config.pull_time_delay_when_exception_s)
                     continue
+                self._pull_log.worked(queue)
                 if result.pull_status is PullStatus.OFFSET_ILLEGAL:
                     logger.info("group %s: %s continues at %d", self.group, queue, result.next_begin_offset)
                 for message in messages:

@@ -33,6 +33,7 @@ from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, Listen
 from mqlake.client.consume.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from mqlake.client.consume.process_queue import ProcessQueue
 from mqlake.client.consume.pull_api import PullAPIWrapper, matching_messages
+from mqlake.client.consume.pull_log import PullLog
 from mqlake.client.consume.queue_locks import QueueLocks
 from mqlake.client.consume.rebalance import (
     allocate_queues,
@@ -109,6 +110,7 @@ class PushConsumer(ClientBase):
             else ConsumeMessageConcurrentlyService(*parts)
         )
         self._pulls = PullAPIWrapper(self.client, self.group)
+        self._pull_log = PullLog(self.group)
         self._pulling: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._releasing: dict[MessageQueue, asyncio.Task[None]] = {}
         self._retry_topic = RETRY_GROUP_TOPIC_PREFIX + self.group
@@ -414,6 +416,7 @@ class PushConsumer(ClientBase):
                     failed_before = True
                     continue
                 failed_before = False
+                self._pull_log.worked(queue)
                 if result.pull_status is PullStatus.OFFSET_ILLEGAL:
                     await self._correct_offset(process_queue, result)
                     return
@@ -448,7 +451,7 @@ class PushConsumer(ClientBase):
             with contextlib.suppress(MqlakeError):
                 await self.client.greet(self._pulls.address(queue))
             return True
-        logger.warning("group %s: pull of %s: %s", self.group, queue, error)
+        self._pull_log.failed(queue, error)
         if isinstance(error, RemotingError):
             self.client.refresh_soon(queue.topic)
         return False
