@@ -27,8 +27,9 @@ def test_an_error_keeps_the_old_content_and_leaves_nothing(tmp_path, monkeypatch
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(OSError, match="Input/output error") as error:
         write_durably(path, b"new")
+    assert error.value.filename == path
     assert (tmp_path / "file").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
 

@@ -27,7 +27,7 @@ def make_dirs(path: str) -> None:
 
 
 def write_temporary(path: str, data: bytes, mode: int = 0o644) -> str:
-    """Writes `data` durably beside `path` and returns the temporary name. An OSError leaves no file."""
+    """Writes `data` durably beside `path` and returns the temporary name. An OSError, with the name of `path`, leaves no file."""
     temporary = f"{path}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -38,8 +38,10 @@ def write_temporary(path: str, data: bytes, mode: int = 0o644) -> str:
             while remaining:
                 remaining = remaining[file.write(remaining) or 0 :]
             os.fsync(fd)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path  # of a full disk the system does not say it
         raise
     return temporary
 
