@@ -27,7 +27,8 @@ def make_dirs(path: str) -> None:
 
 
 def write_temporary(path: str, data: bytes, mode: int = 0o644) -> str:
-    """Writes `data` durably beside `path` and returns the temporary name. An OSError, with the name of `path`, leaves no file."""
+    """Writes `data` durably beside `path` and returns the temporary name. An OSError, which names `path`, leaves no
+    file."""
     temporary = f"{path}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:

@@ -117,6 +117,24 @@ def test_a_look_makes_nothing(tmp_path: Path, format: str) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_table_with_a_name_of_its_own_is_asked_by_it(tmp_path: Path) -> None:
+    """Only a lake.toml could say that the topic's table has another name than the topic."""
+    put(tmp_path / "store", 4)
+    given = [
+        f"broker-a={tmp_path}/store",
+        "--warehouse",
+        tmp_path / "w",
+        "--topic",
+        ORDERS,
+        "--table",
+        "Mine",
+    ]
+    invoke("run", *given, "--engine", "local")
+    assert invoke("query", "select count(*) as n from Mine", *given).stdout.split() == ["n", "2"]
+    shown = invoke("status", *given).stdout
+    assert "mqlake.Mine" in shown and "messages behind" in shown
+
+
 def test_a_catalog_that_is_away(tmp_path: Path) -> None:
     put(tmp_path / "store", 4)
     for command in (["run"], *LOOKS):

@@ -10,7 +10,11 @@ from mqlake.client.consume.pull_log import PullLog
 from mqlake.errors import RemotingConnectError, ResponseError
 from mqlake.remoting.bodies.topic import MessageQueue
 
-QUEUES = [MessageQueue(topic="T", broker_name=broker, queue_id=number) for broker in ("a", "b") for number in range(8)]
+QUEUES = [
+    MessageQueue(topic="T", broker_name=broker, queue_id=number)
+    for broker in ("a", "b")
+    for number in range(8)
+]
 
 
 def test_a_broker_that_is_away_is_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ def status(given: Given, as_json: bool) -> None:
         print_json(found)
         return
     print_table(
-        ["table", "rows", "files", "size", "lacks", "log", "for", "last commit"],
+        ["table", "rows", "files", "size", "messages behind", "log behind", "time behind", "last commit"],
         [
             [
                 each.table,

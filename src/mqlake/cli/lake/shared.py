@@ -174,6 +174,7 @@ def age_option(name: str, default: str, help: str) -> Callable[[Command], Comman
 _PLACE = (
     click.argument("places", metavar="[PLACE]...", nargs=-1, type=click.Path()),
     click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Topic; repeatable."),
+    click.option("--table", default="", metavar="NAME", help="Name of the table of one topic."),
     click.option("--warehouse", metavar="DIR", help="Where tables are made: a directory, or a URL."),
     click.option("--format", type=click.Choice(FORMATS), help="Table format.  [default: iceberg]"),
     click.option(
@@ -198,7 +199,6 @@ _PLACE = (
     ),
 )
 _MAKE = (
-    click.option("--table", default="", metavar="NAME", help="Name of the table of one topic."),
     click.option(
         "--partition", type=click.Choice(PARTITIONS), help="By day of store time, or not.  [default: day]"
     ),
