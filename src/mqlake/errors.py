@@ -248,14 +248,6 @@ class ProtocolError(RemotingError):
     pass
 
 
-class BadHeaderError(ProtocolError):
-    """A request whose frame is whole, and whose header cannot be read but for `opaque` and `flag`: it is answered."""
-
-    def __init__(self, reason: str, opaque: int, flag: int) -> None:
-        self.opaque, self.flag = opaque, flag
-        super().__init__(reason)
-
-
 class HeaderError(RemotingError):
     pass
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.errors import BadHeaderError, HeaderError, ProtocolError
+from mqlake.errors import HeaderError, ProtocolError
 from mqlake.remoting import codec
 from mqlake.remoting.codec import decode_frame, encode_frame, encode_into, frame_end, frame_size, join_small
 from mqlake.remoting.codes import LanguageCode, ResponseCode, SerializeType
@@ -243,32 +243,6 @@ def test_a_request_names_the_field_that_utf_8_cannot_hold():
     """Without it the broker would answer for another topic, or close the connection with all that is in flight."""
     with pytest.raises(HeaderError, match=r"the field <topic> of the request holds half a character"):
         RemotingCommand.create_request(1, GetRouteInfoRequestHeader(topic="T\ud800"))
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        b'{"code":"SEND_MESSAGE_V2","opaque":7}',
-        b'{"code":310,"opaque":7,"version":"x"}',
-        b'{"code":310,"opaque":7,"extFields":[]}',
-        b'{"code":310,"opaque":7,"extFields":{"a":{}}}',
-        b'{"code":310,"opaque":7,"remark":[]}',
-    ],
-)
-def test_a_header_that_is_wrong_says_which_request_it_is(header: bytes):
-    """Without the opaque nothing but closing the connection would be left."""
-    with pytest.raises(BadHeaderError) as caught:
-        decode(with_header(header))
-    assert (caught.value.opaque, caught.value.flag) == (7, 0)
-
-
-@pytest.mark.parametrize(
-    "header", [b'{"code":"X","opaque":"7"}', b'{"code":"X"}', b'{"code":"X","opaque":7,"flag":1}', b"[]"]
-)
-def test_a_header_that_cannot_be_answered(header: bytes):
-    with pytest.raises(ProtocolError) as caught:
-        decode(with_header(header))
-    assert not isinstance(caught.value, BadHeaderError)
 
 
 def test_a_frame_too_large_is_not_written():

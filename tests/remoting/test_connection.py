@@ -237,29 +237,6 @@ def test_garbage_closes_that_connection_only(run, garbage, caplog):
         run(main())
 
 
-@pytest.mark.parametrize(
-    "header", [b'{"code":"SEND_MESSAGE_V2","opaque":77}', b'{"code":1000,"opaque":77,"extFields":7}']
-)
-def test_a_bad_header_fails_its_own_request_only(run, header, caplog):
-    """Without it one bad frame would close the connection, and fail what others have in flight on it."""
-
-    async def main():
-        async with serving() as service:
-            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
-            bad = struct.pack(">iI", 4 + len(header), len(header)) + header
-            writer.write(encode_frame(request(SLOW)) + bad + encode_frame(request(ECHO, b"after")))
-            refused, after = await read_commands(reader, 2)
-            assert (refused.opaque, refused.code) == (77, ResponseCode.SYSTEM_ERROR)
-            assert "header" in refused.remark or "extFields" in refused.remark
-            assert after.body == b"after"
-            service.release.set()
-            assert (await read_commands(reader, 1))[0].code == ResponseCode.SUCCESS
-            writer.close()
-
-    with caplog.at_level(logging.CRITICAL):
-        run(main())
-
-
 @pytest.mark.parametrize("size", [10, 300_000])
 def test_there_is_a_buffer_after_a_processor_was_interrupted(run, size):
     """Ctrl-C comes anywhere. Without it the loop would be given an empty buffer, and say so in place of what was."""

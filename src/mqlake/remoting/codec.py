@@ -27,7 +27,7 @@ import orjson
 
 from mqlake.base import json_config
 from mqlake.base.text import encodable
-from mqlake.errors import BadHeaderError, FormatError, ProtocolError
+from mqlake.errors import FormatError, ProtocolError
 from mqlake.remoting.codes import LanguageCode, SerializeType
 from mqlake.remoting.command import RESPONSE_FLAG, Buffer, RemotingCommand
 
@@ -128,12 +128,9 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
         and max(code, version, opaque, flag) <= _INT32_MAX
     ):
         raise _no_int32(fields)
-    remark, ext_fields = get("remark"), get("extFields")
-    if (remark is not None and type(remark) is not str) or ext_fields is not None:
-        try:
-            remark, ext_fields = None if remark is None else _text(remark), _ext_fields(ext_fields)
-        except ProtocolError as error:
-            raise _of_request(str(error), opaque, flag) from None
+    remark = get("remark")
+    if remark is not None and type(remark) is not str:
+        remark = _text(remark)
     language = get("language")
     command = RemotingCommand.__new__(RemotingCommand)
     command.code = code
@@ -144,7 +141,7 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
     command.opaque = opaque
     command.flag = flag
     command.remark = remark
-    command.ext_fields = {} if ext_fields is None else ext_fields
+    command.ext_fields = _ext_fields(get("extFields"))
     command.body = None
     command.serialize_type = _JSON
     return command
@@ -153,21 +150,9 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
 def _no_int32(fields: dict[Any, Any]) -> ProtocolError:
     for name in ("code", "version", "opaque", "flag"):
         value = fields.get(name, 0)
-        if not _is_int32(value):
-            reason = f"the header's {name} is {_shortened(value)}, not a 32-bit number"
-            return _of_request(reason, fields.get("opaque"), fields.get("flag", 0))
+        if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
+            return ProtocolError(f"the header's {name} is {_shortened(value)}, not a 32-bit number")
     raise AssertionError(fields)
-
-
-def _is_int32(value: Any) -> bool:
-    return type(value) is int and _INT32_MIN <= value <= _INT32_MAX
-
-
-def _of_request(reason: str, opaque: Any, flag: Any) -> ProtocolError:
-    """The error that can be answered, if it is known which request it is about."""
-    if _is_int32(opaque) and _is_int32(flag) and not flag & RESPONSE_FLAG:
-        return BadHeaderError(reason, opaque, flag)
-    return ProtocolError(reason)
 
 
 def _ext_fields(fields: Any) -> dict[str, str]:
@@ -239,9 +224,7 @@ def decode_binary_header(header: Buffer) -> RemotingCommand:
         remark = data[_BINARY_HEAD.size : position].decode() if remark_size else None
         ext_fields = _decode_fields(data, position)
     except UnicodeDecodeError as error:
-        raise _of_request(f"the header is not UTF-8: {error.reason}", opaque, flag) from error
-    except ProtocolError as error:
-        raise _of_request(str(error), opaque, flag) from None
+        raise ProtocolError(f"the header is not UTF-8: {error.reason}") from error
     return RemotingCommand(
         code,
         language=_LANGUAGE_BY_CODE.get(language, LanguageCode.OTHER),

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 from mqlake.base.net import format_address
 from mqlake.errors import (
-    BadHeaderError,
     MqlakeError,
     ProtocolError,
     RemotingConnectError,
@@ -399,12 +398,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                     if following > start:
                         break
                 if following == start:
-                    try:
-                        self._on_command(decode_frame(data, start, stop, header_size_max))
-                    except BadHeaderError as error:  # the requests around it are good
-                        logger.warning("%s: %s; answered with an error", self.remote_address, error)
-                        bad = RemotingCommand(0, opaque=error.opaque, flag=error.flag)
-                        self._respond(bad, _failure(bad, error))
+                    self._on_command(decode_frame(data, start, stop, header_size_max))
                     following = stop
                 start = following
                 if self._out_size >= FLUSH_FROM:
