@@ -74,7 +74,7 @@ def test_what_ends_a_loop_still_ends_it(error: type[BaseException]) -> None:
 
 # --- every loop
 
-ROOMS = ("client", "broker", "proxy", "console", "metaq", "namesrv")
+ROOMS = ("adapters", "client", "broker", "proxy", "console", "metaq", "namesrv")
 STARTERS = {"create_task", "ensure_future", "in_background", "Thread"}
 NOT_LOOPS = {
     "broker/failover/driver.py:_run": "an error ends it on purpose: the broker starts again as a slave",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from mqlake.base.background import BackgroundWork
 from mqlake.client.consume.simple_consumer import SimpleConsumer
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import MqlakeError
@@ -134,12 +135,14 @@ class HeldMessages:
 
     async def _renew(self) -> None:
         third = self.invisible_s / 3
+        work = BackgroundWork("messages stay with who works on them", logger)
         while True:
             await asyncio.sleep(third / 4)
-            now = time.monotonic()
-            for held in [each for each in self._held if each.renew_at <= now]:
-                held.renew_at = now + third
-                held.changing = asyncio.ensure_future(self._stay_invisible(held))
+            async with work.round():
+                now = time.monotonic()
+                for held in [each for each in self._held if each.renew_at <= now]:
+                    held.renew_at = now + third
+                    held.changing = asyncio.ensure_future(self._stay_invisible(held))
 
     async def _stay_invisible(self, held: Held) -> None:
         try:

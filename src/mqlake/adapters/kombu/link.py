@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from mqlake.adapters.held import Held, HeldMessages
 from mqlake.adapters.kombu.names import bindings_namespace, exchange_topic, queue_topic
+from mqlake.base.background import BackgroundWork
 from mqlake.client.admin import Admin
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.consumer_config import ConsumerConfig
@@ -358,11 +359,12 @@ class Link:
 
     async def _serve(self, window: Window) -> None:
         """Pops the window's queues in turn."""
+        work = BackgroundWork("messages for a channel", logger, pause_s=RETRY_S)
         while True:
             while window.room <= 0:
                 window.changed.clear()
                 await window.changed.wait()
-            try:
+            async with work.round():
                 if len(window.queues) == 1:
                     await self._pop(window, window.queues[0], AWAIT_S)
                     continue
@@ -372,9 +374,6 @@ class Link:
                         break
                 else:
                     await self._any_notified(list(window.queues))
-            except MqlakeError as error:
-                logger.warning("%s", error)
-                await asyncio.sleep(RETRY_S)
 
     async def _any_notified(self, queues: list[str]) -> None:
         consumers = [await self.consumer(queue) for queue in queues]
@@ -465,29 +464,29 @@ class Link:
         self, name: str, transient: Transient, exchange: str, queue: MessageQueue, offset: int
     ) -> None:
         """Reads one queue of an exchange's topic for ever."""
+        work = BackgroundWork(f"queue {name}: pull of {queue}", logger, pause_s=RETRY_S)
         while True:
-            tags = transient.tags[exchange]
-            subscription = build_subscription_data(
-                queue.topic, "*" if tags is None else " || ".join(sorted(tags))
-            )
-            try:
-                await self._client.topic_route(queue.topic)
-                result = await self._pulls.pull(
-                    queue, subscription, offset, max_num=PULL_MAX, suspend_s=AWAIT_S, lite=True
+            async with work.round():
+                tags = transient.tags[exchange]
+                subscription = build_subscription_data(
+                    queue.topic, "*" if tags is None else " || ".join(sorted(tags))
                 )
-            except MqlakeError as error:
-                logger.warning("queue %s: %s", name, error)
-                self._client.refresh_soon(queue.topic)
-                await asyncio.sleep(RETRY_S)
-                continue
-            found = []
-            if result.pull_status is PullStatus.FOUND:
-                found = matching_messages(result, subscription, ConsumerConfig().max_body_size)
-            offset = result.next_begin_offset
-            transient.starts[exchange][queue] = offset  # a later consumer of the queue goes on there
-            self.inbox.extend((name, text_of(message), None) for message in found)
-            if found:
-                self._ring()
+                try:
+                    await self._client.topic_route(queue.topic)
+                    result = await self._pulls.pull(
+                        queue, subscription, offset, max_num=PULL_MAX, suspend_s=AWAIT_S, lite=True
+                    )
+                except MqlakeError:
+                    self._client.refresh_soon(queue.topic)
+                    raise
+                found = []
+                if result.pull_status is PullStatus.FOUND:
+                    found = matching_messages(result, subscription, ConsumerConfig().max_body_size)
+                offset = result.next_begin_offset
+                transient.starts[exchange][queue] = offset  # a later consumer of the queue goes on there
+                self.inbox.extend((name, text_of(message), None) for message in found)
+                if found:
+                    self._ring()
 
 
 def text_of(message: MessageClientExt) -> str:
