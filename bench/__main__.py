@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import importlib
 import json
 import os
 import platform
@@ -13,74 +14,60 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench import (
-    against,
-    append,
-    broker,
-    catch_up,
-    grpc_clients,
-    lake,
-    lake_commits,
-    lake_live,
-    lake_memory,
-    loops,
-    memory,
-    metaq,
-    neighbours,
-    opening,
-    pop,
-    reading,
-    replication,
-    sockets,
-    spark,
-    spark_export,
-    timers,
-)
+from bench import against
 from bench.context import FULL, QUICK, Context, Scale
 from bench.measure import Line, Progress
 
-BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
-    "append-1k": append.append_single_1k,
-    "append-128": append.append_single_128,
-    "batch-1k": append.append_batch_1k,
-    "batch-128": append.append_batch_128,
-    "sync-flush": append.sync_flush,
-    "recover": opening.recover,
-    "rebuild": opening.rebuild,
-    "get": reading.get,
-    "verify": reading.verify,
-    "start": opening.start,
-    "memory": memory.memory,
-    "socket-sends": sockets.socket_sends,
-    "socket-sync": sockets.socket_sync,
-    "socket-pulls": sockets.socket_pulls,
-    "neighbours": neighbours.neighbours,
-    "loops": loops.loops,
-    "broker-sync": broker.sync,
-    "broker-async": broker.asynchronous,
-    "broker-batch": broker.batch,
-    "broker-transactions": broker.transactions,
-    "broker-drain": broker.drain,
-    "grpc": grpc_clients.grpc_clients,
-    "replication-sync": replication.sync_master,
-    "replication-keep-up": replication.keeping_up,
-    "replication-catch-up": catch_up.catch_up,
-    "timers": timers.timers,
-    "pop": pop.pop,
-    "metaq-put": metaq.put,
-    "metaq-get": metaq.get,
-    "metaq-open": metaq.opening,
-    "spark": spark.spark,
-    "spark-export": spark_export.spark_export,
-    "lake-table": lake.lake_table,
-    "lake-live": lake_live.lake_live,
-    "lake-query": lake.lake_query,
-    "lake-union": lake.lake_union,
-    "lake-commits": lake_commits.lake_commits,
-    "lake-memory": lake_memory.lake_memory,
-    "lake-topics": lake_memory.lake_topics,
-    "spark-live": spark.spark_live,
+BENCHES = {
+    "append-1k": "append.append_single_1k",
+    "append-128": "append.append_single_128",
+    "batch-1k": "append.append_batch_1k",
+    "batch-128": "append.append_batch_128",
+    "sync-flush": "append.sync_flush",
+    "recover": "opening.recover",
+    "rebuild": "opening.rebuild",
+    "get": "reading.get",
+    "verify": "reading.verify",
+    "start": "opening.start",
+    "memory": "memory.memory",
+    "socket-sends": "sockets.socket_sends",
+    "socket-sync": "sockets.socket_sync",
+    "socket-pulls": "sockets.socket_pulls",
+    "neighbours": "neighbours.neighbours",
+    "loops": "loops.loops",
+    "broker-sync": "broker.sync",
+    "broker-async": "broker.asynchronous",
+    "broker-batch": "broker.batch",
+    "broker-transactions": "broker.transactions",
+    "broker-drain": "broker.drain",
+    "grpc": "grpc_clients.grpc_clients",
+    "replication-sync": "replication.sync_master",
+    "replication-keep-up": "replication.keeping_up",
+    "replication-catch-up": "catch_up.catch_up",
+    "timers": "timers.timers",
+    "pop": "pop.pop",
+    "metaq-put": "metaq.put",
+    "metaq-get": "metaq.get",
+    "metaq-open": "metaq.opening",
+    "spark": "spark.spark",
+    "spark-export": "spark_export.spark_export",
+    "lake-table": "lake.lake_table",
+    "lake-live": "lake_live.lake_live",
+    "lake-query": "lake.lake_query",
+    "lake-union": "lake.lake_union",
+    "lake-commits": "lake_commits.lake_commits",
+    "lake-memory": "lake_memory.lake_memory",
+    "lake-topics": "lake_memory.lake_topics",
+    "spark-live": "spark.spark_live",
 }
+"""Name → module and function. A module is imported when it is run: some take seconds."""
+
+
+def bench(name: str) -> Callable[[Context], Iterator[Line]]:
+    """The bench of that name."""
+    module, _, function = BENCHES[name].partition(".")
+    found: Callable[[Context], Iterator[Line]] = getattr(importlib.import_module(f"bench.{module}"), function)
+    return found
 
 
 def run(
@@ -90,7 +77,7 @@ def run(
     lines = []
     with Context(directory, scale, progress) as context:
         for name in names:
-            for line in BENCHES[name](context):
+            for line in bench(name)(context):
                 lines.append(line)
                 progress.clear()
                 show(line)

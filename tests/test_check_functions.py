@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.check_functions import main, offences
+from tools.check_functions import offences
 
 
 def found(root: Path, source: str, rules: str = "") -> list[str]:
@@ -55,8 +55,3 @@ def test_an_exception_that_is_not_needed(tmp_path: Path) -> None:
     assert found(tmp_path, of_arguments(10), '"fields" = ["a.py:g"]\n') == [
         "a.py:g: take it out of functions.toml"
     ]
-
-
-def test_the_functions_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main() == 0
-    assert capsys.readouterr().out.startswith("functions: ")
