@@ -139,6 +139,7 @@ LATER_FIELDS = {
     "NotificationRequestHeader": ("exp", "expType"),
     "GetAllTopicConfigResponseHeader": ("totalTopicNum",),
     "GetBrokerConfigResponseHeader": ("pendingRestart",),
+    "RegisterBrokerRequestHeader": ("partial",),
 }
 """Of RocketMQ 5.4 and 5.5, and of mqlake alone."""
 OPTIONAL_HERE = {"totalGroupNum"}

@@ -77,6 +77,7 @@ def test_the_newest_message_of_a_log_is_searched_from_its_beginning(tmp_path: Pa
     assert newest_in(LogReader(log), 0) == max(times) > 1
     log.close()
     (tmp_path / "empty" / "commitlog").mkdir(parents=True)
+    (tmp_path / "empty" / "checkpoint").touch()
     nothing = open_log(store_config(str(tmp_path / "empty")))
     assert newest_in(LogReader(nothing), 0) == 0
 

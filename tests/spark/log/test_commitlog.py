@@ -147,6 +147,7 @@ def test_verify_log(spark: SparkSession, every_kind: Path, damaged: tuple[Path, 
 
 def test_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
+    (tmp_path / "checkpoint").touch()
     assert mqlake.spark.read_log(spark, str(tmp_path)).collect() == []
 
 
