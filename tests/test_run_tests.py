@@ -54,6 +54,8 @@ def pytest_xdist_make_scheduler(config, log):
     return KindScheduling(config, log)
 """
 WORKERS = ("-n", "2", "--dist", "loadfile")
+ONE_PROCESS = ("-p", "no:xdist")
+"""Where it makes no difference: workers take seconds to start."""
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_what_passes_alone_is_flaky_and_named(tests: Path, capfd: pytest.Capture
 
 def test_too_many_flaky_tests_fail_the_run(tests: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tests / "test_chance.py").write_text(FLAKY.format(count=run_tests.FLAKY_MAX + 1))
-    assert run_tests.main(WORKERS) == run_tests.FAILED
+    assert run_tests.main(ONE_PROCESS) == run_tests.FAILED
     assert "more than 3 are flaky" in capfd.readouterr().out
 
 
@@ -92,12 +94,12 @@ def test_what_fails_again_fails_the_run(tests: Path, capfd: pytest.CaptureFixtur
 
 def test_a_fixture_that_fails_at_the_end_is_a_failure(tests: Path) -> None:
     (tests / "test_end.py").write_text(BROKEN_AT_THE_END)
-    assert run_tests.main(WORKERS) == run_tests.FAILED
+    assert run_tests.main(ONE_PROCESS) == run_tests.FAILED
 
 
 def test_without_retry_the_first_failure_counts(tests: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tests / "test_chance.py").write_text(FLAKY.format(count=1))
-    assert run_tests.main(["--no-retry", *WORKERS]) == run_tests.FAILED
+    assert run_tests.main(["--no-retry", *ONE_PROCESS]) == run_tests.FAILED
     assert "once more" not in capfd.readouterr().out
 
 

@@ -132,7 +132,7 @@ def _call(real: Callable[..., Any], part: str, moment: str, countdown: Countdown
 
 
 class _Map:
-    """The map of a commit log file, which counts the slices written to it."""
+    """The map of a commit log file, or its write buffer, which counts the slices written to it."""
 
     def __init__(self, view: memoryview, countdown: Countdown) -> None:
         self._view = view
@@ -159,6 +159,7 @@ def _arm_map(countdown: Countdown) -> None:
     def init(self: MappedFile, path: str, *args: Any, **options: Any) -> None:
         real(self, path, *args, **options)
         if "/commitlog/" in path:
-            self._target = _Map(self.view, countdown)  # type: ignore[assignment]
+            # a write buffer stays where records go: what is in it is not in the file before it is committed
+            self._target = _Map(self.write_buffer or self.view, countdown)  # type: ignore[assignment]
 
     MappedFile.__init__ = init  # type: ignore[method-assign]
