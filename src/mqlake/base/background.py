@@ -18,6 +18,7 @@ import logging
 import threading
 import weakref
 from types import TracebackType
+from typing import Self
 
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import MqlakeError
@@ -43,9 +44,9 @@ class BackgroundWork:
         self._pause_s = pause_s
         self._log = ThrottledLog(logger, logging.WARNING)
 
-    def round(self) -> _Round:
+    def round(self) -> Self:
         """What the statements of one round stand in."""
-        return _Round(self)
+        return self
 
     def worked(self) -> None:
         if self.failures:
@@ -65,10 +66,7 @@ class BackgroundWork:
     async def pause(self) -> None:
         await asyncio.sleep(self._pause_s)
 
-
-class _Round:
-    def __init__(self, work: BackgroundWork) -> None:
-        self._work = work
+    # --- a round, in the form of a context
 
     def __enter__(self) -> None:
         pass
@@ -77,9 +75,9 @@ class _Round:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            self._work.worked()
+            self.worked()
         elif isinstance(error, Exception):
-            self._work.failed(error)
+            self.failed(error)
             return True
         return False
 
@@ -91,7 +89,7 @@ class _Round:
     ) -> bool:
         goes_on = self.__exit__(kind, error, trace)
         if goes_on:
-            await self._work.pause()
+            await self.pause()
         return goes_on
 
 

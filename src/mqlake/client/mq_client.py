@@ -418,10 +418,10 @@ class MQClientInstance(Service):
         """True if all consumers have what is theirs."""
         balanced = True
         for consumer in list(self.consumer_table.values()):
+            done = False
             with self._work_of(consumer, "rebalancing").round():
-                balanced = await consumer.do_rebalance() and balanced
-                continue
-            balanced = False
+                done = await consumer.do_rebalance()
+            balanced &= done
         return balanced
 
     async def _persist_offsets(self) -> None:

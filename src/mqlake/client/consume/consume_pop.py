@@ -61,7 +61,7 @@ class ConsumeMessagePopService:
         """`subscription(topic)`: None when it is no longer subscribed to. `going`: not set while suspended."""
         self._client = client
         self._group = group
-        self._pull_log = PullLog(group)
+        self._pull_log = PullLog(group, "pop")
         self._config = config
         self._runner = runner
         self._send_back = send_back
