@@ -7,10 +7,12 @@ import json
 import logging
 import urllib.error
 import urllib.request
+import weakref
 from pathlib import Path
 
 import pytest
 
+from mqlake.base import background
 from mqlake.base.background import KEEPS_FAILING, BackgroundWork
 from mqlake.broker.metrics import health as module
 from mqlake.namesrv.config import NamesrvConfig
@@ -18,6 +20,12 @@ from mqlake.namesrv.server import NamesrvController
 from tests.broker.live import Peer, make_controller, on_a_broker
 from tests.broker.metrics.test_guard import AUTH, PROM
 from tests.waiting import until_async
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What keeps failing is known for the process, and another test may have left a client without its cluster."""
+    monkeypatch.setattr(background, "_failed", weakref.WeakSet())
 
 
 def get(port: int, path: str) -> tuple[int, dict[str, object]]:
