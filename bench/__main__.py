@@ -34,7 +34,6 @@ BENCHES = {
     "socket-sync": "sockets.socket_sync",
     "socket-pulls": "sockets.socket_pulls",
     "neighbours": "neighbours.neighbours",
-    "loops": "loops.loops",
     "broker-sync": "broker.sync",
     "broker-async": "broker.asynchronous",
     "broker-batch": "broker.batch",

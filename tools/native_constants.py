@@ -20,7 +20,6 @@ MODULES = {
     "frame_layout": "mqlake.native.frame_layout",
     "send_layout": "mqlake.native.send_layout",
     "pull_layout": "mqlake.native.pull_layout",
-    "loop_layout": "mqlake.native.loop_layout",
 }
 """Of each file the module whose integers in capitals it has."""
 

@@ -79,7 +79,7 @@ BROKERS = (
 METAQ = ("metaq-put", "metaq-get", "metaq-open")
 SPARK = ("spark", "spark-export", "lake-table", "lake-query", "lake-live", "spark-live")
 LAKE = ("lake-union", "lake-commits", "lake-memory", "lake-topics")
-CLUSTERS = ("grpc", "loops", "pop", "replication-sync", "replication-keep-up", "replication-catch-up")
+CLUSTERS = ("grpc", "pop", "replication-sync", "replication-keep-up", "replication-catch-up")
 """Benches that start several brokers a line, which takes minutes."""
 
 

@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from mqlake import native
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -70,7 +71,7 @@ class SlowFile(MappedFile):
 
 
 class SlowKernels:
-    """Compiled code whose page of the log is not there yet."""
+    """Native code whose page of the log is not there yet."""
 
     def __init__(self, kernels: ModuleType) -> None:
         self._kernels = kernels
@@ -91,9 +92,12 @@ def test_sends_that_a_slow_write_holds_up_are_refused(tmp_path, monkeypatch, way
     async def scene(peer: Peer) -> None:
         if way == "compiled":
             peer.controller.load_compiled()
-            fast_send = peer.controller.server.fast_paths[0]
+            fast_send, produce = peer.controller.server.fast_paths[0], native.module("produce")
+            assert produce is not None
             assert isinstance(fast_send, FastSend) and fast_send.kernels is not None
             fast_send.kernels = SlowKernels(fast_send.kernels)
+            fast_send._sends = produce.NativeSends(None)  # which stores nothing by itself
+            fast_send._prepare()
         for _ in range(3):  # after which the fast path knows the queue
             assert (await peer.send("T")).code == ResponseCode.SUCCESS
         request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")
@@ -127,7 +131,6 @@ def test_sends_that_a_slow_write_holds_up_are_refused(tmp_path, monkeypatch, way
         tmp_path,
         scene,
         osPageCacheBusyTimeOutMills="100",
-        fastLoopEnable="false",
         writeWithoutMmap=str(way == "without a map").lower(),
     )
 

@@ -119,13 +119,12 @@ def test_it_says_registered_only_when_it_is(conf):
 
 
 def test_it_prints_what_holds(conf):
-    process = start("-c", conf, "-p", "--loops=3", "--set", "flushDiskType=SYNC_FLUSH", "-n", "h:1;h:2")
+    process = start("-c", conf, "-p", "--set", "flushDiskType=SYNC_FLUSH", "-n", "h:1;h:2")
     printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     lines = dict(line.split("=", 1) for line in printed.splitlines())
     assert lines["brokerName"] == "broker-z"
     assert lines["flushDiskType"] == "SYNC_FLUSH"
-    assert lines["fastLoopThreads"] == "3"
     assert lines["namesrvAddr"] == "h:1;h:2"
     assert lines["autoCreateTopicEnable"] == "true"
     assert lines["mappedFileSizeCommitLog"] == "1048576"

@@ -386,11 +386,11 @@ def test_settings_of_a_file_and_of_the_command_line(tmp_path):
     conf.write_text(
         "autoCreateTopicEnable=false\nbrokerClusterName=C\nlistenPort=1\nisolateLogEnable=true\nbindAddress=0.0.0.0\n"
     )
-    given = [f"--config={conf}", "--set", "brokerClusterName=D", "--loops=2"]
+    given = [f"--config={conf}", "--set", "brokerClusterName=D", "--set", "traceOn=false"]
     with serving(tmp_path / "data", "--json", *given) as process:
         where = ready(process)
         config = run(ask(where["brokers"][0], RequestCode.GET_BROKER_CONFIG))
-        assert b"fastLoopThreads=2\n" in config.body
+        assert b"traceOn=false\n" in config.body
         known = route(where["namesrv"], "SELF_TEST_TOPIC")
         assert known.broker_datas[0].cluster == "D"
         assert not listens_on_all(int(where["brokers"][0].rpartition(":")[2]))

@@ -65,8 +65,8 @@ async def start(self, start=BrokerController.start, **more):
 
 
 async def stop(self, *given, stop=BrokerController.stop, **more):
-    loops = getattr(self, "fast_loops", None) or [self.fast_loop]  # older code has one for each port
-    print("by the loop:", sum(loop.messages for loop in filter(None, loops)), file=sys.stderr)
+    single = self.broker.store.commit_log.single
+    print("by native code:", single.puts, file=sys.stderr)
     await stop(self, *given, **more)
 
 BrokerController.start, BrokerController.stop = start, stop
@@ -75,13 +75,12 @@ SETTINGS: dict[str, tuple[object, ...]] = {
     "flushDiskType": ("ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"),
     "transientStorePoolEnable": ("false",) * 5 + ("true",),
     "mappedFileSizeCommitLog": (120_000, 1 << 20, 16 << 20),
-    "fastLoopThreads": (1, 1, 2, 3),
     "writeWithoutMmap": ("false",) * 5 + ("true",),
     "enableConsumeQueueExt": ("false", "false", "true"),
     "enabledAppendPropCRC": ("false",) * 5 + ("true",),
 }
-WITHOUT_LOOP = ("transientStorePoolEnable", "writeWithoutMmap", "enabledAppendPropCRC")
-"""Settings with which no send is for native code, so that there is nothing in the fast loop."""
+WITHOUT_NATIVE = ("transientStorePoolEnable", "writeWithoutMmap", "enabledAppendPropCRC")
+"""Settings with which native code stores no send."""
 
 SIGNED = {
     "authenticationEnabled": "true",
@@ -704,16 +703,16 @@ class Life:
         for side in self.sides:
             assert "Traceback" not in side.log.read_text(), side.log
         self.compare_stores()
-        by_loop = int(re.findall("by the loop: ([0-9]+)", self.sides[0].log.read_text())[0])
-        assert (by_loop > 0) == self.has_loop, f"seed {self.seed}: {by_loop} by the loop, {self.config}"
+        native = int(re.findall("by native code: ([0-9]+)", self.sides[0].log.read_text())[0])
+        assert (native > 0) == self.has_native, f"seed {self.seed}: {native} by native code, {self.config}"
         return (
-            f"{self.asked} requests, {self.log_size} messages, {by_loop} of them by the loop, {self.config}"
+            f"{self.asked} requests, {self.log_size} messages, {native} of them by native code, {self.config}"
         )
 
     @property
-    def has_loop(self) -> bool:
-        """True if the settings allow messages to be stored by the fast loop: then some have to be."""
-        return all(self.config[setting] == "false" for setting in WITHOUT_LOOP)
+    def has_native(self) -> bool:
+        """True if the settings allow messages to be stored by native code: then some have to be."""
+        return all(self.config[setting] == "false" for setting in WITHOUT_NATIVE)
 
     def sends_of(self, who: int, count: int) -> list[tuple[bytes, bool]]:
         many, self_lines = len(self.lines) - 1, self.lines

@@ -1,4 +1,4 @@
-"""Pull frames with bytes, records and units damaged, given to the compiled code that answers pulls without Python.
+"""Pull frames with bytes, records and units damaged, given to the native code that reads and answers pulls.
 
     python -m tests.fuzz.pull_frames BYTES [SEED]     so many bytes of frames
 
@@ -87,30 +87,43 @@ class Pulls:
         at, text = row * layout.TEXT_SIZE, b"".join((*header, *ANSWER, TOPIC))
         self.octets[at : at + len(text)] = np.frombuffer(text, np.uint8)
         plan = self.numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE]
-        plan[: layout.IS_READY] = [
+        plan[:] = [
             at, *map(len, header), *ORDERS[row], *map(len, ANSWER), len(TOPIC), QUEUE_IDS[row], BYTES_MAX, COUNT_MAX,
             *((SPAN, len(TAGS)) if row == 2 else (COUNT_MAX, 0)),
         ]  # fmt: skip
         tags_at = layout.TAGS_AT + row * layout.TAGS_MAX
         self.numbers[tags_at : tags_at + len(TAGS)] = TAGS
-        end = self.ends[QUEUE_IDS[row]]
-        plan[layout.IS_READY : layout.READY_FLOOR + 1] = [
-            1, self.log.ctypes.data, len(self.log), BASE, FIRST, end, FIRST, end, BASE
-        ]  # fmt: skip
 
     def take(self, data: bytes) -> tuple[int, bytes]:
         """(Where the next frame begins, what was sent.)"""
         received = np.frombuffer(data, np.uint8)
-        self.numbers[layout.KNOWN], self.numbers[layout.CUT_FD] = len(HEADERS), -1
-        self.numbers[layout.HINT] = 0
-        start = self.kernels.take_pulls(
-            received, 0, len(received), self.writer.fileno(), self.numbers, self.octets
-        )
-        assert self.numbers[layout.CUT_FD] == -1
-        sent = b""
-        while more := _received(self.reader):
-            sent += more
+        pulls = self.numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
+        start, sent, done = 0, b"", 1
+        while done:
+            count = self.kernels.match_pulls(
+                received, start, len(received), 0, len(HEADERS), self.numbers, self.octets
+            )
+            ready = 0
+            while ready < count and self._prepare(pulls[ready]):
+                ready += 1
+            done, size, took = self.kernels.give_pulls(ready, self.writer.fileno(), self.numbers, self.octets)
+            assert took == size
+            start = int(pulls[done - 1, layout.END]) if done else start
+            while more := _received(self.reader):
+                sent += more
         return start, sent
+
+    def _prepare(self, pull: Int64s) -> bool:
+        """Gives a pull what the broker says of its queue; False if that has no message for it."""
+        row, offset = pull[[layout.PLAN, layout.QUEUE_OFFSET]].tolist()
+        span, end = SPAN if row == 2 else COUNT_MAX, self.ends[QUEUE_IDS[row]]
+        if not FIRST <= offset < end:
+            return False
+        unit = layout.UNITS_AT + (row * layout.UNITS_AHEAD + offset - FIRST) * layout.UNIT_SIZE
+        pull[layout.FILE : layout.UNITS_START] = [self.log.ctypes.data, len(self.log), BASE]
+        pull[layout.UNITS_START : layout.FOUND] = [unit, min(offset + span, end) - offset, FIRST, end]
+        pull[layout.IS_WHOLE] = 1
+        return True
 
     def expected(self, data: bytes) -> tuple[int, bytes]:
         """The same, by the model."""

@@ -13,7 +13,7 @@ from tests.fuzz.oracle import run
 
 
 def test_a_life(tmp_path: Path):
-    usual = {"mappedFileSizeCommitLog": 120_000, "fastLoopThreads": 2, "writeWithoutMmap": "false"}
+    usual = {"mappedFileSizeCommitLog": 120_000, "writeWithoutMmap": "false"}
     assert " 0 of them" not in run(12, tmp_path, 1, **usual)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 import tempfile
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.message import ids
 from mqlake.remoting.connection import Connection
-from mqlake.remoting.epoll_transport import EpollTransport
 from tests.broker.fast.test_fast_send import send
 from tests.broker.live import make_controller
 from tests.fuzz.keeping_transport import KeepingTransport
@@ -50,8 +47,6 @@ class TwoBrokers:
         await asyncio.to_thread(fast_path.load)
         plain.server.fast_paths = ()
         await self._answers(fast, send()), await self._answers(plain, send())
-        assert fast.fast_loop is not None
-        self.loop = fast.fast_loop
 
     @property
     def fast(self) -> BrokerController:
@@ -69,19 +64,14 @@ class TwoBrokers:
 
     def give(self, data: bytes, cut: int | None = None) -> None:
         """To the one with compiled code alone, whatever it answers."""
-        answered = self._answers(self.fast, data) if cut is None else None
-        answered = answered or self._answers_of_loop(self.fast, data[: cut or 0], data[cut or 0 :])
-        self._loop.run_until_complete(answered)
+        reads = (data,) if cut is None else (data[:cut], data[cut:])
+        self._loop.run_until_complete(self._answers(self.fast, *reads))
         self.runs += 1
 
     async def _run(self, data: bytes, cut: int | None) -> None:
         fast, plain = self._brokers
-        if cut is None:
-            said, expected = await self._answers(fast, data), await self._answers(plain, data)
-        else:
-            reads = data[:cut], data[cut:]
-            said = await self._answers_of_loop(fast, *reads)
-            expected = await self._answers(plain, *reads)
+        reads = (data,) if cut is None else (data[:cut], data[cut:])
+        said, expected = await self._answers(fast, *reads), await self._answers(plain, *reads)
         assert said == expected, (said, expected, data, cut)
         ends = [controller.broker.store.max_phy_offset for controller in self._brokers]
         assert ends[0] == ends[1]
@@ -105,35 +95,6 @@ class TwoBrokers:
         return self._comparable(controller, bytes(transport.written)) + (
             b"closed" if transport.closing else b""
         )
-
-    async def _answers_of_loop(self, controller: BrokerController, *reads: bytes) -> bytes:
-        """The same, of a socket of the compiled loop."""
-        peer, sock = socket.socketpair()
-        connection = Connection(controller.server, self._loop)
-        await self._loop.connect_accepted_socket(lambda: connection, sock)
-        connection.remote_address = "127.0.0.1:1"
-        connection._undecided = False
-        self.loop.move(connection)
-        assert isinstance(connection.transport, EpollTransport)
-        peer.setblocking(False)
-        for data in filter(None, reads):
-            with contextlib.suppress(BrokenPipeError):
-                peer.send(data)
-            while self.loop.turn():
-                await asyncio.sleep(0)
-            while controller.server.in_flight:
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        answers, closed = b"", connection.closed
-        # what a broker that closes has not read resets the connection, after the answers
-        with contextlib.suppress(BlockingIOError, ConnectionResetError):
-            while more := peer.recv(1 << 20):
-                answers += more
-        peer.close()
-        connection.abort()
-        await asyncio.sleep(0)
-        return self._comparable(controller, answers) + (b"closed" if closed else b"")
 
     @staticmethod
     def _comparable(controller: BrokerController, answers: bytes) -> bytes:

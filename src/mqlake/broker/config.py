@@ -119,19 +119,6 @@ class BrokerConfig(Settings):
         10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
     )
     bind_address: str = setting("0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's.")
-    fast_loop_enable: bool = setting(
-        True,
-        "Whether compiled code serves connections of producers and consumers (Linux, without TLS and plain_acl.yml).",
-        own=True,
-    )
-    fast_loop_threads: int = setting(
-        1,
-        "Threads that do so at once, each for connections of its own; more than one pays where its thread has no time "
-        "left and processors are idle.",
-        low=1,
-        high=64,
-        own=True,
-    )
     server_channel_max_idle_time_seconds: int = setting(
         120, "Time without a byte after which a connection is closed.", unit="s"
     )

@@ -26,7 +26,6 @@ from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import BrokerConfig, MetricsExporterType
 from mqlake.broker.fast.fast_ack import FastAck
-from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.mqtrace.message_trace import MessageTrace
@@ -125,7 +124,6 @@ class BrokerController:
             self.timers,
             self.replication,
         )
-        self.fast_loop: FastLoop | None = None
         self.metrics = self._make_metrics()
         if self.metrics is not None:
             from mqlake.broker.metrics.health import Health
@@ -221,14 +219,13 @@ class BrokerController:
         self.admin_processor.register(table)
         self.pull_message_processor.register(table)
         self.pop_service.register(server.processors)
-        threads = range(broker.config.fast_loop_threads)
-        fast_sends = [FastSend(broker, sends, self.transactional_message_service, latencies) for _ in threads]
-        fast_pulls = [FastPull(broker, self.pull_message_processor, latencies) for _ in threads]
-        fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
-        server.fast_paths = (fast_sends[0], fast_pulls[0], fast_ack)
-        if broker.config.fast_loop_enable and FastLoop.is_possible():
-            self.fast_loop = FastLoop(server, fast_sends, self.pull_request_hold_service.holds_any_of)
-            self.fast_loop.serve_pulls(fast_pulls)
+        fast_send = FastSend(broker, sends, self.transactional_message_service, latencies, server.scratch)
+        server.take_read = fast_send.take_read
+        server.fast_paths = (
+            fast_send,
+            FastPull(broker, self.pull_message_processor, latencies),
+            FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies),
+        )
 
     def load_compiled(self) -> None:
         """Has the native code loaded that clients' requests call for."""
@@ -392,8 +389,6 @@ class BrokerController:
             await self.metrics.stop()
         self.pop_service.answer_all()
         await self.server.stop()
-        if self.fast_loop is not None:
-            self.fast_loop.close()
         await self.pop_service.shutdown()
         await self.schedule_message_service.shutdown()
         await self.transactional_message_check_service.shutdown()

@@ -37,6 +37,8 @@ def busy(remark: str) -> RemotingCommand:
 class SendFlowControl:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.turn = 0
+        """The number of turns in which sends came: what `refusal` said holds as long as it is the same."""
         self._turn_began = 0
         self._last_turn_ms = 0
         self._long_turns = 0
@@ -84,6 +86,7 @@ class SendFlowControl:
         last one; sends read later did not."""
         self._last_turn_ms = (time.monotonic_ns() - self._turn_began) // 1_000_000
         self._turn_began = 0
+        self.turn += 1
         held = self._broker.store.longest_put_ms
         if held > self._broker.store.config.os_page_cache_busy_time_out_mills:
             self._held_ms = held

@@ -16,7 +16,7 @@ from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import accept_loss_option, loops_option
+from mqlake.cli.options import accept_loss_option
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
 from mqlake.cli.serve import note_small_disk, settle
 from mqlake.cli.stopping import stop_event
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     help="Address to listen on and to advertise.  [listens on 0.0.0.0, advertises brokerIP1]",
 )
 @click.option("-n", "--namesrv", "namesrv_addr", help="Name servers: host:port, separated by `;`.")
-@loops_option
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
@@ -60,7 +59,6 @@ def broker(
     config_path: str | None,
     host: str | None,
     namesrv_addr: str | None,
-    loops: int | None,
     settings: tuple[str, ...],
     print_config: bool,
     as_json: bool,
@@ -79,8 +77,6 @@ def broker(
     if config_path is not None:
         properties["brokerConfigPath"] = config_path
     assigned = parse_assignments(settings)
-    if loops is not None:
-        assigned = {"fastLoopThreads": str(loops), **assigned}
     if unseen:
         assigned.update(_read_unseen())
     require_known(assigned)

@@ -62,16 +62,6 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 
 
-def loops_option(command: Command) -> Command:
-    """`fastLoopThreads` of the brokers that a command starts; None if it is not given."""
-    return click.option(
-        "--loops",
-        type=click.IntRange(1, 64),
-        metavar="N",
-        help="Threads that serve the connections of producers at once.  [1]",
-    )(command)
-
-
 @contextlib.contextmanager
 def port_to_choose(option: str) -> Iterator[None]:
     """Adds to the error of a server that cannot listen what to do: another port, which `option` takes, or address."""

@@ -27,7 +27,7 @@ from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import accept_loss_option, loops_option, port_to_choose, require_directory
+from mqlake.cli.options import accept_loss_option, port_to_choose, require_directory
 from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text, time_text
 from mqlake.cli.stopping import stop_event
 from mqlake.errors import ConfigError, MqlakeError
@@ -118,7 +118,6 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     metavar="etcd://HOST:PORT,...",
     help="Let a slave take over by itself when its master is gone, by this consensus service.",
 )
-@loops_option
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
@@ -153,7 +152,6 @@ def serve(
     brokers: int,
     replicas: int,
     failover: str | None,
-    loops: int | None,
     settings: tuple[str, ...],
     auth: bool,
     ephemeral: bool,
@@ -185,7 +183,6 @@ def serve(
         "bindAddress": host,
         **({"advertise": advertise} if advertise else {}),
         **({} if failover is None else {"failover": failover}),
-        **({} if loops is None else {"fastLoopThreads": str(loops)}),
         **parse_assignments(settings),
     }
     require_known(chosen)

@@ -1,6 +1,6 @@
 """The two arrays that fast_pull shares with its kernels, one of numbers (int64) and one of bytes.
 
-numbers  │ a row for each plan │ a row for each pull of this step │ RUNS │ what sendmsg gets │ ROUND │
+numbers  │ a row for each plan │ a row for each pull of this step │ RUNS │ what sendmsg gets │
 octets   │ TEXT of each plan: header, answer's header, topic │ UNITS of each plan │ HEADS of this step's answers │
 """
 
@@ -26,41 +26,12 @@ from __future__ import annotations
     COUNT_MAX,
     SPAN,
     TAGS,
-    IS_READY,
-    READY_FILE,
-    READY_FILE_END,
-    READY_FILE_BASE,
-    READY_FROM,
-    READY_TO,
-    READY_MIN,
-    READY_MAX,
-    READY_FLOOR,
-    TAKEN_PULLS,
-    TAKEN_MESSAGES,
-    TAKEN_BYTES,
-    TAKEN_NS,
-    TAKEN_SLOW,
-    TAKEN_SLOW_NS,
-    TAKEN_NEXT,
-    TAKEN_COMMIT,
-    TAKEN_FD,
-    TAKEN_LAST_OFFSET,
-    TAKEN_LAST_SIZE,
-    TAKEN_TURN,
-) = range(40)
+) = range(19)
 """Of a plan: where its text begins; the lengths of the four pieces of a header around its three numbers, and which of
 these is what; the lengths of the five pieces of the answer's header around nextBeginOffset, minOffset, maxOffset and
 opaque; what its records say of themselves; how many bytes of them an answer has, beside the first, and how many of
-them at most; how many units it looks at for those, and how many tags its filter has (0: no filter; see TAGS_AT).
-
-Then what Python gives for a round without it: whether the plan is ready, its file (as of a pull), which messages of the
-queue it has units of, the queue's limits, and the physical offset before which records are only on disk, perhaps.
-
-Then what compiled code has done in the round: pulls, messages, bytes of records, ns, how many of the pulls were slow
-and their ns; of the last pull where the next one goes on, its commitOffset, who asked, its last record, and which in
-the round's order it was."""
-PLAN_SIZE = 40
-SLOW_NS = 1_000_000
+them at most; how many units it looks at for those, and how many tags its filter has (0: no filter; see TAGS_AT)."""
+PLAN_SIZE = 19
 PLANS_MAX = 256
 """Plans that compiled code knows at once; with one more, all are forgotten and learnt again."""
 TEXT_SIZE = 2048
@@ -102,10 +73,7 @@ TAGS_MAX = 16
 """Of a filter; one with more is Python's."""
 UNIT_SIZE = 20
 UNITS_AHEAD = 8192
-"""Units of its queue that are kept of each plan, for who reads on: a round ends where they do."""
-UNITS_LEFT_MIN = 768
-"""With fewer of them left, or fewer than twice those of the last round, a round begins with new ones, if the queue has
-more."""
+"""Units of its queue that are kept of each plan, for who reads on."""
 HEAD_SIZE_MAX = TEXT_SIZE + 8 + 4 * 20
 IOV_MAX = 1024
 """Stretches of memory that one sendmsg takes."""
@@ -119,18 +87,11 @@ MESSAGE_AT = IOV_AT + 2 * IOV_MAX
 """A struct msghdr."""
 IOV_COUNT = MESSAGE_AT + 3
 """How many stretches of memory the last answers were."""
-ROUND_AT = MESSAGE_AT + 8
-KNOWN, HINT, TURN, CUT_FD, CUT_SIZE, CUT_AT, TIME, TIME_NS = range(ROUND_AT, ROUND_AT + 8)
-"""Of a round without Python: how many plans may be ready (0: none is), which of them is tried first, how many pulls
-were answered, which descriptor did not take all answers of a step (-1: none), how many bytes these are and how many it
-took, and room for a timespec."""
-TAGS_AT = ROUND_AT + 8
+TAGS_AT = MESSAGE_AT + 8
 """The tags codes of each plan's filter."""
 CHOSEN_OFFSETS_AT = TAGS_AT + PLANS_MAX * TAGS_MAX
 """Queue offsets of the units that the filter of a pull lets through; these are at CHOSEN_AT."""
 NUMBERS_SIZE = CHOSEN_OFFSETS_AT + MESSAGES_MAX
-ROUND_BYTES_MAX = 4 << 20
-"""Bytes of the answers to one read, after which Python goes on."""
 
 UNITS_AT = PLANS_MAX * TEXT_SIZE
 HEADS_AT = UNITS_AT + PLANS_MAX * UNITS_AHEAD * UNIT_SIZE

@@ -3,7 +3,7 @@
 """Usual pulls: frames to numbers, and units to answers that leave straight from the mapped log.
 
     frames ──match_pulls──▶ plan and numbers of each ─▶ fast_pull: units, file and limits ──give_pulls──▶ sendmsg
-                                           └─▶ what pull_lease gave before the round ─┘   head │ run │ run │ head │ …
+                                                                                  head │ run │ run │ head │ …
 
 A plan (see fast_pull) is a header without its three numbers. Nothing is copied but units, heads and short runs: sendmsg
 gets the stretches of the mapped log in which the records lie. What does not fit into the socket is gathered by
@@ -21,6 +21,15 @@ from mqlake.native.units cimport follow, put_runs
 
 cdef enum:
     DIGITS_MAX = 18
+
+ctypedef i64 Plan[PLAN_SIZE]
+ctypedef i64 Pull[PULL_SIZE]
+
+cdef struct Given:
+    # how many pulls, the bytes of their answers, how many of these were sent
+    i64 pulls
+    i64 size
+    i64 sent
 
 # --- frames --------------------------------------------------------------------------------------------------
 
@@ -193,94 +202,6 @@ cdef Given give(i64 count, int fd, i64 *numbers, Room octets) noexcept nogil:
     return given
 
 
-# --- without Python ------------------------------------------------------------------------------------------
-
-
-cdef bint may_be_pull(Bytes received, i64 start, i64 stop) noexcept nogil:
-    """Whether the frame may have a header that begins as those of PULL_MESSAGE and LITE_PULL_MESSAGE do."""
-    if stop - start < 18:
-        return False
-    digit, following = received[start + 16], received[start + 17]
-    return (digit == 49 and following == 49) or (digit == 51 and following == 54)
-
-
-cdef bint prepare_pull(i64 *pull, i64 *plan, Room octets) noexcept nogil:
-    """Gives the pull what its plan has for this round; False when that is not enough for it."""
-    offset = pull[QUEUE_OFFSET]
-    end = min(offset + plan[SPAN], plan[READY_MAX])
-    if plan[IS_READY] == 0 or offset < plan[READY_MIN] or offset >= end:
-        return False
-    cdef bint is_whole = end <= plan[READY_TO]
-    if not plan[READY_FROM] <= offset < plan[READY_TO] or not (is_whole or plan[TAGS] > 0):
-        return False
-    unit = UNITS_AT + (pull[PLAN] * UNITS_AHEAD + offset - plan[READY_FROM]) * UNIT_SIZE
-    if load64(octets, unit) < plan[READY_FLOOR]:
-        return False
-    pull[FILE] = plan[READY_FILE]
-    pull[FILE_END] = plan[READY_FILE_END]
-    pull[FILE_BASE] = plan[READY_FILE_BASE]
-    pull[UNITS_START] = unit
-    pull[UNITS] = min(end, plan[READY_TO]) - offset
-    pull[IS_WHOLE] = is_whole
-    pull[MIN_OFFSET] = plan[READY_MIN]
-    pull[MAX_OFFSET] = plan[READY_MAX]
-    return True
-
-
-cdef void note_pull(i64 *pull, i64 *plan, i64 fd, i64 turn, i64 elapsed) noexcept nogil:
-    """Counts an answered pull."""
-    plan[TAKEN_PULLS] += 1
-    plan[TAKEN_MESSAGES] += pull[FOUND]
-    plan[TAKEN_BYTES] += pull[SIZE]
-    if elapsed >= SLOW_NS:
-        plan[TAKEN_SLOW] += 1
-        plan[TAKEN_SLOW_NS] += elapsed
-    else:
-        plan[TAKEN_NS] += elapsed
-    plan[TAKEN_NEXT] = pull[NEXT]
-    plan[TAKEN_COMMIT] = pull[COMMIT_OFFSET]
-    plan[TAKEN_FD] = fd
-    plan[TAKEN_LAST_OFFSET] = pull[LAST_OFFSET]
-    plan[TAKEN_LAST_SIZE] = pull[LAST_SIZE]
-    plan[TAKEN_TURN] = turn
-
-
-cdef i64 take(Bytes received, i64 start, i64 stop, int fd, i64 *numbers, Room octets) noexcept nogil:
-    """Answers the pulls at the beginning of received[start:stop] whose plans are ready; where the next frame begins.
-
-    What `fd` does not take of an answer is left for `take_rest`, and CUT_FD says so: nothing else may be sent to it,
-    and no other pull be taken, before.
-    """
-    cdef Pull *pulls = <Pull *>(numbers + PULLS_AT)
-    cdef Plan *rows = <Plan *>numbers
-    cdef i64 total = 0, count, ready, began, elapsed
-    cdef Given given
-    while may_be_pull(received, start, stop) and total < ROUND_BYTES_MAX:
-        began = clock_ns(CLOCK_MONOTONIC)
-        count = match(received, start, stop, numbers[HINT], numbers[KNOWN], numbers, octets)
-        ready = 0
-        while ready < count and prepare_pull(pulls[ready], rows[pulls[ready][PLAN]], octets):
-            ready += 1
-        if ready == 0:
-            break
-        given = give(ready, fd, numbers, octets)
-        if given.pulls == 0:
-            break
-        elapsed = clock_ns(CLOCK_MONOTONIC) - began
-        for n in range(given.pulls):
-            numbers[TURN] += 1
-            note_pull(pulls[n], rows[pulls[n][PLAN]], fd, numbers[TURN], elapsed)
-        numbers[HINT] = (pulls[given.pulls - 1][PLAN] + 1) % numbers[KNOWN]
-        start = pulls[given.pulls - 1][END]
-        total += given.size
-        if given.sent < given.size:
-            numbers[CUT_FD] = fd
-            numbers[CUT_SIZE] = given.size
-            numbers[CUT_AT] = given.sent
-            break
-    return start
-
-
 # --- for Python ----------------------------------------------------------------------------------------------
 
 
@@ -315,14 +236,6 @@ def give_pulls(i64 count, int fd, i64[::1] numbers, u8[::1] octets):
     with nogil:
         given = give(count, fd, cells, texts)
     return given.pulls, given.size, given.sent
-
-
-def take_pulls(const u8[::1] data, i64 start, i64 stop, int fd, i64[::1] numbers, u8[::1] octets):
-    """Answers the pulls at the beginning of data[start:stop] whose plans are ready; where the next frame begins."""
-    check(numbers, octets)
-    if not 0 <= start <= stop <= data.shape[0]:
-        raise ValueError(f"{start}:{stop} of {data.shape[0]} bytes")
-    return take(bytes_of(data), start, stop, fd, &numbers[0], &octets[0])
 
 
 def take_rest(i64 sent, i64[::1] numbers, u8[::1] data):

@@ -14,7 +14,6 @@ not fit: CommitLog does those, and raises or refuses where that is due.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from mqlake.native.append cimport *
 from mqlake.native.serving cimport *
@@ -22,30 +21,19 @@ from mqlake.native.serving cimport *
 from mqlake.native.checksums import crc32_address
 
 cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        pass
     PyTypeObject *Py_TYPE(PyObject *one)
     bint PyBytes_CheckExact(PyObject *one)
     bint PyDict_CheckExact(PyObject *one)
-    bint PyLong_CheckExact(PyObject *one)
     bint PyTuple_CheckExact(PyObject *one)
     bint PyUnicode_CheckExact(PyObject *one)
-    void Py_INCREF(PyObject *one)
-    void Py_DECREF(PyObject *one)
-    void Py_XDECREF(PyObject *one)
-    void PyErr_Clear()
-    PyObject *PyErr_Occurred()
-    PyObject *PyObject_CallNoArgs(PyObject *function)
     int PySet_Contains(PyObject *items, PyObject *key)
     const char *PyUnicode_AsUTF8AndSize(PyObject *text, Py_ssize_t *size)
-    long long PyLong_AsLongLong(PyObject *number)
     PyObject *PyLong_FromLongLong(long long number)
     PyObject *PyBytes_FromStringAndSize(const char *data, Py_ssize_t size)
     PyObject *PyTuple_New(Py_ssize_t size)
     PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t at)
     Py_ssize_t PyTuple_GET_SIZE(PyObject *items)
     void PyTuple_SET_ITEM(PyObject *items, Py_ssize_t at, PyObject *one)
-    PyObject *PyDict_GetItemWithError(PyObject *items, PyObject *key)
     int PyDict_SetItem(PyObject *items, PyObject *key, PyObject *value)
     PyObject *PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
     PyObject *Py_None
@@ -61,9 +49,6 @@ cdef extern from "structmember.h":
         PyMemberDef *d_member
     PyTypeObject PyMemberDescr_Type
 
-cdef enum:
-    PROPERTIES_MAX = 64
-
 use_crc32(crc32_address())
 
 
@@ -76,73 +61,12 @@ def slot_offset(kind, name):
     return (<PyMemberDescrObject *>descriptor).d_member.offset
 
 
-cdef inline PyObject *slot(PyObject *owner, Py_ssize_t offset) noexcept:
-    """What is in a slot, NULL while it is not set. The owner has the reference."""
-    return (<PyObject **>(<char *>owner + offset))[0]
-
-
-cdef inline void fill(PyObject *owner, Py_ssize_t offset, PyObject *value) noexcept:
-    """Sets a slot."""
-    cdef PyObject **place = <PyObject **>(<char *>owner + offset)
-    before = place[0]
-    Py_INCREF(value)
-    place[0] = value
-    Py_XDECREF(before)
-
-
-cdef inline PyObject *found_in(PyObject *items, PyObject *key) noexcept:
-    """What a dictionary has, else NULL."""
-    found = PyDict_GetItemWithError(items, key)
-    if found == NULL:
-        PyErr_Clear()
-    return found
-
-
-cdef inline bint read_number(PyObject *value, i64 *number) noexcept:
-    """Whether it is a number of 64 bits."""
-    if value == NULL or not PyLong_CheckExact(value):
-        return False
-    number[0] = PyLong_AsLongLong(value)
-    if number[0] == -1 and PyErr_Occurred() != NULL:
-        PyErr_Clear()
-        return False
-    return True
-
-
 cdef inline bint read_int32(PyObject *value, i64 *number) noexcept:
     return read_number(value, number) and -0x80000000LL <= number[0] <= 0x7FFFFFFF
 
 
-cdef inline i64 now_ns() noexcept:
-    cdef timespec now
-    clock_gettime(CLOCK_REALTIME, &now)
-    return <i64>now.tv_sec * 1_000_000_000 + now.tv_nsec
-
-
-cdef struct Text:
-    const char *at
-    Py_ssize_t size
-
-
-cdef struct Property:
-    Text name
-    Text value
-
-
-cdef struct Slots:
-    Py_ssize_t topic, body, flag, properties, queue_id, sys_flag, born_timestamp, born_host, store_host
-    Py_ssize_t reconsume_times, prepared_offset, store_timestamp, queue_offset, physical_offset
-    Py_ssize_t status, append_fields, reason
-    Py_ssize_t wrote, committed, file_timestamp, wake
-    Py_ssize_t flag_bits
-
-
 cdef class Topic:
     """A topic that is known: its name, the field of a record, and what was put of it."""
-    cdef readonly str name
-    cdef bytes field
-    cdef readonly i64 puts
-    cdef readonly i64 size
 
     def __init__(self, name, field):
         self.name, self.field = name, field
@@ -157,25 +81,6 @@ cdef class NativePut:
     is held. `special`: names of properties that are not for here; `record_max` and `batch_max`: bytes of the largest
     record and batch that are.
     """
-    cdef readonly i64 puts
-    cdef readonly i64 size
-    """Bytes of all records."""
-    cdef readonly i64 slowest_ms
-    cdef public i64 slow_ms
-    cdef readonly Topic slow_topic
-    cdef readonly i64 slow_size
-    """The slowest put since somebody set `slow_ms` to 0: how long it took, its topic, the bytes of its body."""
-    cdef i64 histogram_of[HISTOGRAM_SIZE]
-    cdef object types, put_ok, append_ok, no_reason, hosts, topics, offsets, special, locked, flags, notify, asleep, file, array
-    cdef Slots slots
-    cdef PyTypeObject *message_type
-    cdef PyTypeObject *batch_type
-    cdef PyTypeObject *result_type
-    cdef i64 record_max, batch_max
-    cdef Room file_at
-    cdef i64 file_size, file_base
-    cdef i64 *asleep_at
-    cdef Property properties[PROPERTIES_MAX]
 
     def __init__(self, types, put_ok, append_ok, hosts, topics, offsets, locked, special, record_max, batch_max):
         self.types, self.hosts, self.topics, self.offsets = types, hosts, topics, offsets
@@ -280,31 +185,32 @@ cdef class NativePut:
             and record.sys_flag & ~<i64>FAST_PUT_FLAGS == 0
         )
 
-    cdef (i64, i64) read_properties(self, PyObject *items) noexcept:
-        """Where their names and values are, in `properties`: (how many, bytes as a record has them), -1 if not
-        usual."""
+    cdef i64 read_properties(self, PyObject *items, i64 *size) noexcept:
+        """How many properties there are, -1 if they are not usual; their names and values are in `properties` then, and
+        `size` is their bytes as a record has them."""
         cdef Py_ssize_t at = 0
         cdef PyObject *name = NULL
         cdef PyObject *value = NULL
         cdef Property *one
-        cdef i64 count = 0, size = 0
+        cdef i64 count = 0
+        size[0] = 0
         while PyDict_Next(<object>items, &at, &name, &value):
             if value == Py_None:
                 continue
             if count == PROPERTIES_MAX or not PyUnicode_CheckExact(name) or not PyUnicode_CheckExact(value):
-                return -1, 0
+                return -1
             if PySet_Contains(<PyObject *>self.special, name) != 0:
                 PyErr_Clear()
-                return -1, 0
+                return -1
             one = &self.properties[count]
             one.name.at = PyUnicode_AsUTF8AndSize(name, &one.name.size)
             one.value.at = PyUnicode_AsUTF8AndSize(value, &one.value.size)
             if one.name.at == NULL or one.value.at == NULL:
                 PyErr_Clear()
-                return -1, 0
-            size += one.name.size + one.value.size + 2
+                return -1
+            size[0] += one.name.size + one.value.size + 2
             count += 1
-        return count, size
+        return count
 
     cdef void put_properties(self, Room out, i64 at, i64 count) noexcept:
         cdef Property *one
@@ -316,40 +222,71 @@ cdef class NativePut:
             out[at] = PROPERTY_SEPARATOR
             at += 1
 
-    cdef i64 count_put(self, Topic topic, i64 body_size, i64 count, i64 size, i64 began) noexcept:
-        """How many ms it took."""
-        self.puts += count
+    cdef bint takes_puts(self) noexcept:
+        """True if there is a file to write, and nothing stops puts or holds the log's lock."""
+        flags = slot(<PyObject *>self.flags, self.slots.flag_bits)
+        return self.file is not None and is_zero(flags) and not self.is_locked()
+
+    cdef i64 room_for(self, i64 size) noexcept:
+        """Where in the file so many bytes go; -1 where somebody else has to see to their place."""
+        cdef i64 start = 0, wake = 0
+        mapped_file = <PyObject *>self.file
+        if not read_number(slot(mapped_file, self.slots.wrote), &start):
+            return -1
+        if not read_number(slot(mapped_file, self.slots.wake), &wake):
+            return -1
+        if start < 0 or start + size > min(wake, self.file_size - END_FILE_MIN_BLANK_LENGTH):
+            return -1
+        return start
+
+    cdef void ends_at(self, PyObject *end, PyObject *timestamp) noexcept:
+        """Tells the file where its records end now, and when the last one was stored."""
+        mapped_file = <PyObject *>self.file
+        fill(mapped_file, self.slots.wrote, end)
+        fill(mapped_file, self.slots.committed, end)
+        fill(mapped_file, self.slots.file_timestamp, timestamp)
+
+    cdef void count(self, Topic topic, i64 messages, i64 size) noexcept:
+        self.puts += messages
         self.size += size
-        topic.puts += count
+        topic.puts += messages
         topic.size += size
+
+    cdef i64 note_time(self, Topic topic, i64 body_size, i64 puts, i64 began) noexcept:
+        """How many ms the puts took, which were one step."""
         took = max((now_ns() - began) // 1_000_000, 0)
         self.slowest_ms = max(self.slowest_ms, took)
         if took >= self.slow_ms:
             self.slow_ms, self.slow_topic, self.slow_size = took, topic, body_size
-        self.histogram_of[min(took, HISTOGRAM_SIZE - 1)] += 1
+        self.histogram_of[min(took, HISTOGRAM_SIZE - 1)] += puts
         return took
+
+    cdef void wake(self) noexcept:
+        """Calls who waits for messages."""
+        if self.asleep_at[0] != 0:
+            Py_XDECREF(PyObject_CallNoArgs(<PyObject *>self.notify))
+            PyErr_Clear()
 
     cdef bint put_with(self, PyObject *message, bint is_batch, PyObject *key, PyObject *fields, PyObject *result) noexcept:
         """Whether it was put. Nothing in it runs code of anybody else before the end, so what it reads stays as it is.
         """
         cdef Record record
-        cdef i64 count = 1, size, start = 0, wake = 0, queue_offset = 0
+        cdef i64 count = 1, size, start, queue_offset = 0, properties_size = 0
         cdef PyObject *places
         cdef PyObject *sizes
         cdef PyObject *made[9]
         cdef bint good
         slots = &self.slots
-        mapped_file = <PyObject *>self.file
         topic_name, queue_id = slot(message, slots.topic), slot(message, slots.queue_id)
         body, properties = slot(message, slots.body), slot(message, slots.properties)
-        if mapped_file == Py_None or not is_zero(slot(<PyObject *>self.flags, slots.flag_bits)) or self.is_locked():
+        if not self.takes_puts():
             return False
         if topic_name == NULL or not PyUnicode_CheckExact(topic_name) or body == NULL or not PyBytes_CheckExact(body):
             return False
         if properties == NULL or not PyDict_CheckExact(properties):
             return False
         known = found_in(<PyObject *>self.topics, topic_name)
-        pieces, properties_size = self.read_properties(properties)
+        pieces = self.read_properties(properties, &properties_size)
         if known == NULL or pieces < 0 or not self.read_fields(message, &record):
             return False
         topic = <Topic>known
@@ -365,11 +302,10 @@ cdef class NativePut:
             size = size_of(&record)
             if size > self.record_max:
                 return False
-        if not read_number(slot(mapped_file, slots.wrote), &start) or not read_number(slot(mapped_file, slots.wake), &wake):
+        start = self.room_for(size)
+        if start < 0:
             return False
         end = start + size
-        if start < 0 or end > min(wake, self.file_size - END_FILE_MIN_BLANK_LENGTH):
-            return False
         set_item(key, 0, topic_name)
         set_item(key, 1, queue_id)
         before = found_in(<PyObject *>self.offsets, key)
@@ -405,9 +341,7 @@ cdef class NativePut:
                 self.put_properties(self.file_at, after, pieces)
                 terminate(self.file_at, end)
             publish(self.file_at, start, first_size)
-            fill(mapped_file, slots.wrote, end_object)
-            fill(mapped_file, slots.committed, end_object)
-            fill(mapped_file, slots.file_timestamp, timestamp)
+            self.ends_at(end_object, timestamp)
             set_item(fields, 0, <PyObject *>self.append_ok)
             set_item(fields, 1, place)
             set_item(fields, 2, size_object)
@@ -416,7 +350,8 @@ cdef class NativePut:
             set_item(fields, 5, offset)
             set_item(fields, 6, places)
             set_item(fields, 7, count_object)
-            held = PyLong_FromLongLong(self.count_put(topic, body_size, count, size, now))
+            self.count(topic, count, size)
+            held = PyLong_FromLongLong(self.note_time(topic, body_size, 1, now))
             if held == NULL:  # no memory; small numbers are there
                 PyErr_Clear()
                 held = PyLong_FromLongLong(0)
@@ -428,9 +363,7 @@ cdef class NativePut:
             fill(message, slots.store_timestamp, timestamp)
             fill(message, slots.queue_offset, offset)
             fill(message, slots.physical_offset, place)
-            if self.asleep_at[0] != 0:
-                Py_XDECREF(PyObject_CallNoArgs(<PyObject *>self.notify))
-                PyErr_Clear()
+            self.wake()
         else:
             PyErr_Clear()
         for one in made:

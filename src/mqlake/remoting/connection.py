@@ -66,6 +66,10 @@ A ResponseError becomes an answer with its code and remark, any other exception 
 """
 
 
+TakeRead = Callable[["Connection", int], int]
+"""Given how many bytes a read has brought to the beginning of the scratch, handles whole frames there and answers them
+by `write_now`. Returns where the next frame begins: 0 if it handled none."""
+
 FastPath = Callable[["Connection", memoryview, int], int]
 """Given a position in the received bytes at which a whole frame begins, handles none, one or many frames and answers
 them by `send_encoded`. Returns where the next frame begins: the given position if it handled none."""
@@ -129,6 +133,8 @@ class Endpoint:
         self.on_close: list[Callable[[Connection], None]] = []
         self.fast_paths: tuple[FastPath, ...] = ()
         """Called in turn at each frame, before a processor; the first that handles it ends the turn."""
+        self.take_read: TakeRead | None = None
+        """Called with the reads of plain connections of which nothing waits, before all else, if there is no guard."""
         self.guard: Guard | None = None
         self.guarded_fast_paths: tuple[FastPath, ...] = ()
         """Those that check requests themselves; under a guard only they are called."""
@@ -139,9 +145,6 @@ class Endpoint:
         """A server's; None: no TLS."""
         self.scratch = memoryview(private_pages(SCRATCH_SIZE))  # takes no memory before it is filled
         self.spares = SpareBuffers()
-        self.after_turn: Callable[[], None] = _nothing
-        """Called after each turn of a connection: for who serves others that would wait for the rest of this loop
-        iteration."""
         self.idle_checks = IdleChecks(self.connections, self.limits.idle_s)
         self.refuses_descriptor: Callable[[Connection, int], bool] | None = None
         """A server's: True if a connection that was just accepted has to be closed, as its descriptor is one of the
@@ -155,7 +158,6 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         "_address_called",
         "_buffer",
         "_endpoint",
-        "_had_bytes",
         "_in_flight",
         "_not_understood",
         "_out",
@@ -163,7 +165,6 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         "_room",
         "_tls",
         "_undecided",
-        "fast_paths",
         "local_address",
         "reads",
     )
@@ -178,14 +179,11 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer(endpoint.scratch, endpoint.spares)
         self._tls: TlsPipe | None = None
         self._undecided = not address_called
-        self._had_bytes: Callable[[], bool] = _never
         self._not_understood = ""
         self._out: list[Buffer] = []
         self._out_size = 0
         self._room = 0  # of the buffer that is read into
         self._in_flight: set[asyncio.Future[Answer]] = set()
-        self.fast_paths: tuple[FastPath, ...] | None = None
-        """Those of its own, in place of the endpoint's."""
         self.remote_address = address_called
         self.local_address = ""
         self.reads = 0
@@ -202,11 +200,6 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
     def transport(self) -> asyncio.Transport | None:
         return self._transport
 
-    @property
-    def is_at_rest(self) -> bool:
-        """True if it is plain, and nothing of it is half received or waits for its turn."""
-        return not (self.closed or self._waits or self._undecided or self._tls or self._buffer.held)
-
     def descriptor(self) -> int:
         """The socket's, while an answer may be written to it directly: plain, and nothing waits to be sent. Else -1."""
         transport = self._transport
@@ -216,15 +209,6 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             return -1
         plain = transport.get_extra_info("socket")
         return -1 if plain is None else int(plain.fileno())
-
-    def move_to(self, transport: asyncio.Transport, had_bytes: Callable[[], bool]) -> None:
-        """Another transport of the same peer instead of the one that it had, some of whose bytes are not given to this
-        connection: `had_bytes` says whether there were any since it was asked last."""
-        self._opened(transport, self._endpoint.limits.write_high_water)
-        self._had_bytes = had_bytes
-
-    def _heard(self) -> bool:
-        return self._had_bytes()
 
     async def invoke(self, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
         """Sends a request; its answer, whatever its code. The answer's body is the caller's.
@@ -263,6 +247,11 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._out.append(frames)
             self._out_size += len(frames)
             self._schedule_flush()
+
+    def write_now(self, frames: bytes) -> None:
+        """Writes complete frames of a connection of which nothing waits to be sent."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames)
 
     def send_buffers(self, frame: Iterable[Buffer], size: int) -> None:
         """Like `send`, for one frame of `size` bytes in several buffers, which must not change until they are sent."""
@@ -324,13 +313,20 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             if not self._decide(self._endpoint.scratch[0]):
                 return
         if self._tls is None:
-            self._process(self._buffer.commit(nbytes))
+            endpoint, taken = self._endpoint, 0
+            if (
+                (take := endpoint.take_read) is not None
+                and self._buffer.is_empty
+                and not (self._out or endpoint.going_away or endpoint.guard)
+            ):
+                taken = take(self, nbytes)
+            if taken < nbytes:
+                self._process(self._buffer.commit(nbytes), taken)
         else:
             self._tls.feed(self._endpoint.scratch[:nbytes])
             self._decrypt()
         if nbytes == self._room:  # more data waits, and uvloop would keep reading it
             self._rest()
-        self._endpoint.after_turn()
 
     # --- from bytes to commands
 
@@ -338,7 +334,6 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._process(self._buffer.take_back())
         if self._tls is not None and not self._waits:
             self._decrypt()
-        self._endpoint.after_turn()
 
     def _decide(self, first_byte: int) -> bool:
         """Decides by the first byte whether the peer speaks TLS; False if the connection was closed."""
@@ -379,12 +374,11 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         if (data := pipe.outgoing()) and not self._transport.is_closing():
             self._transport.write(data)
 
-    def _process(self, data: memoryview) -> None:
-        """Handles every complete frame in `data`, and keeps the rest."""
-        start, end = 0, len(data)
+    def _process(self, data: memoryview, start: int = 0) -> None:
+        """Handles every complete frame in `data` from `start` on, and keeps the rest."""
+        end = len(data)
         endpoint = self._endpoint
-        if (fast_paths := self.fast_paths) is None:
-            fast_paths = endpoint.fast_paths if endpoint.guard is None else endpoint.guarded_fast_paths
+        fast_paths = endpoint.fast_paths if endpoint.guard is None else endpoint.guarded_fast_paths
         if endpoint.going_away:
             fast_paths = ()
         header_size_max = FRAME_SIZE_MAX if self._address_called else HEADER_SIZE_MAX
@@ -533,14 +527,6 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         if unsent > self._endpoint.limits.write_buffer_max:
             logger.warning("%s: does not read, %d bytes wait for it; closed", self.remote_address, unsent)
             transport.abort()
-
-
-def _never() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    pass
 
 
 def _failure(command: RemotingCommand, error: BaseException) -> RemotingCommand:

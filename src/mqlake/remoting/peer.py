@@ -85,14 +85,10 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
     def active_at(self, now: float) -> float:
         """The loop's time of the last byte in either direction."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        if unsent < self._unsent or self._heard():
+        if unsent < self._unsent:
             self._active_at = now
         self._unsent = unsent
         return self._active_at
-
-    def _heard(self) -> bool:
-        """True if bytes came since the last call that this connection was not given."""
-        return False
 
     # --- requests of this side
 

@@ -52,7 +52,7 @@ class SpareBuffers:
 class ReceiveBuffer:
     """`get_buffer` → read bytes into it → `commit` returns all bytes at hand → `keep` the unused rest."""
 
-    __slots__ = ("_frame_size", "_held", "_own", "_own_size", "_scratch", "_spares", "_view")
+    __slots__ = ("_frame_size", "_held", "_own", "_own_size", "_scratch", "_spares", "_view", "is_empty")
 
     def __init__(self, scratch: memoryview, spares: SpareBuffers) -> None:
         """`scratch` must be larger than OWN_BUFFER_FROM. The content of both may change between two calls."""
@@ -63,6 +63,8 @@ class ReceiveBuffer:
         self._own: mmap.mmap | None = None
         self._own_size = self._frame_size = 0
         self._view = scratch[:0]
+        self.is_empty = True
+        """True if no bytes wait for more: the next read begins a frame, where the scratch begins."""
 
     @property
     def held(self) -> int:
@@ -107,11 +109,12 @@ class ReceiveBuffer:
         self._view = self._scratch[:0]
         if (own := self._own) is not None:
             if used:  # it held this frame and nothing else
-                self._own = None
+                self._own, self.is_empty = None, True
                 self._spares.give(own)
             return
         rest = view[used:]
         size = len(rest)
+        self.is_empty = not size
         if not size:
             self._held = b""
             return

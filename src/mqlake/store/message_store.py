@@ -315,11 +315,10 @@ class DefaultMessageStore(StoreView):
         self._open_single_put()
 
     def _open_single_put(self) -> None:
-        """Where of what _check_status() asks for only the flags can change from now on, before shutdown()."""
+        """Native code asks for the flags of what _check_status() does. Without replicas nothing else of it can change
+        from now on, before shutdown(); else who has records written asks takes_native_sends()."""
         config = self.config
-        if self.replicas is not None or config.broker_role is _SLAVE or self.clock_ms is not now_ms:
-            return
-        if config.enabled_append_prop_crc:
+        if self.clock_ms is not now_ms or config.enabled_append_prop_crc:
             return
         if self._sync_flush:
             asleep = np.zeros(1, np.int64)  # dispatch goes on when the message is on the disk
@@ -327,7 +326,8 @@ class DefaultMessageStore(StoreView):
             asleep = self._reput_service.asleep
         else:
             asleep = np.ones(1, np.int64)
-        self._single.open(self.running_flags, asleep, self._wake_services)
+        is_alone = self.replicas is None and config.broker_role is not _SLAVE
+        self._single.open(self.running_flags, asleep, self._wake_services, puts=is_alone)
 
     def load_and_start(
         self,
@@ -497,7 +497,7 @@ class DefaultMessageStore(StoreView):
         return not self._sync_flush and (self.replicas is None or not self.config.waits_for_replicas)
 
     def async_put_many(
-        self, queues: Sequence[QueueId], write: Write, on_wanted: Callable[[], None] | None = None
+        self, queues: Sequence[QueueId], write: Write
     ) -> tuple[Appended, PutMessageFuture | None] | None:
         """Stores simple messages of `queues` that `write` makes records of (see CommitLog.put_many); where they are,
         and what to wait for until they are as safe as the configuration asks, if anything. None: they were not stored,
@@ -506,7 +506,7 @@ class DefaultMessageStore(StoreView):
             return None
         begin = time.monotonic_ns()
         try:
-            appended = self.commit_log.put_many(queues, write, on_wanted)
+            appended = self.commit_log.put_many(queues, write)
         except BaseException:
             if self.commit_log.appender.why_no_puts:
                 self.fence(self.commit_log.appender.why_no_puts)
@@ -514,8 +514,7 @@ class DefaultMessageStore(StoreView):
         if appended is None:
             return None
         written, put = appended.written, self.store_stats_service.put
-        elapsed_ns = time.monotonic_ns() - begin if written.longest_ns is None else written.longest_ns
-        elapsed = elapsed_ns // 1_000_000
+        elapsed = (time.monotonic_ns() - begin) // 1_000_000
         if elapsed > SLOW_PUT_MS:
             logger.warning(SLOW_IN_LOCK, elapsed, queues[0][0], written.size)
         if elapsed > self._longest_put_ms:
@@ -647,6 +646,25 @@ class DefaultMessageStore(StoreView):
         if self._sync_flush:
             self._group_commit_service.wakeup()
         return False
+
+    def takes_native_sends(self) -> bool:
+        """True if native code may write sends to the log by itself now (NativeSends), as far as replicas have a say."""
+        if self.config.broker_role is _SLAVE:
+            return False
+        replicas = self.replicas
+        return replicas is None or not (
+            self.config.waits_for_replicas or replicas.why_not() or replicas.refusal()
+        )
+
+    @property
+    def flushes_first(self) -> bool:
+        """True if a message is acknowledged only when the disk has it (SYNC_FLUSH)."""
+        return self._sync_flush
+
+    def submit_flush(self, future: PutMessageFuture) -> None:
+        """Under SYNC_FLUSH: has the future done when the disk has the log up to its `next_offset`."""
+        future.deadline = time.monotonic() + self.config.sync_flush_timeout / 1000
+        self._group_commit_service.put_request(future)
 
     def _submit_request(self, result: PutMessageResult) -> PutMessageFuture:
         fields = result.append_fields  # not append_result, which costs more than all that is done here

@@ -25,7 +25,6 @@ from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import DeleteTopicRequestHeader
 from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.fast.test_fast_send import Wire
@@ -100,14 +99,6 @@ class Ways:
             self.taken_by_kernels += 1
 
         self.path._taken = noting  # type: ignore[method-assign]
-        noted_round = self.path.taken_in_round
-
-        def noting_round(connection: Connection, plan: PullPlan, row: list[int]) -> None:
-            noted_round(connection, plan, row)
-            self.taken += row[pull_layout.TAKEN_PULLS]
-            self.taken_by_kernels += row[pull_layout.TAKEN_PULLS]
-
-        self.path.taken_in_round = noting_round  # type: ignore[method-assign]
         answer = self.path._answer
 
         def counting(*arguments: object) -> bool:
@@ -536,8 +527,6 @@ def test_compiled_code_answers_what_it_has_seen(tmp_path: Path, compiled: bool) 
         assert (seen > 0) == compiled
         await ways.take(b"".join(pulls), 15)
         assert ways.taken_by_kernels == (30 if compiled else 0)
-        await ways.take(pulls[0])
-        assert any(plan.row == 0 for plan in ways.path.reading_on) == compiled
 
     play(tmp_path, scene)
 

@@ -17,7 +17,6 @@ import pytest
 
 from mqlake import native
 from mqlake.broker.controller import BrokerController
-from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.message import MessageExt, MessageSysFlag, ids
@@ -25,7 +24,6 @@ from mqlake.native.send_layout import KEYS_LEFT, KEYS_WANTED, SENDS_MAX
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
-from mqlake.remoting.epoll_transport import EpollTransport
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader, SendMessageResponseHeader
 from mqlake.remoting.loop import run
 from mqlake.store.log.log_reader import LogReader
@@ -178,28 +176,14 @@ def end(
 class Wire:
     """One connection to one broker, bytes in and frames out."""
 
-    def __init__(self, controller: BrokerController, *, moves: bool = True) -> None:
-        """`moves`: to the loop of compiled code, where the broker has one."""
+    def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
         self._received = b""
-        self._moves = moves
 
     async def __aenter__(self) -> Wire:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._controller.port)
         self._address = b"%s:%d" % (b"127.0.0.1", self._writer.get_extra_info("sockname")[1])
-        if self._moves and self._controller.server.fast_paths:
-            await self._move()
         return self
-
-    async def _move(self) -> None:
-        """If it is loaded, as the broker does with connections that send much."""
-        await self._until_asked(b"")
-        server, address = self._controller.server, self._address.decode()
-        [connection] = (each for each in server.connections if each.remote_address == address)
-        loop = fast_loop(self._controller)
-        loop.move(connection)
-        may_move = loop.is_loaded and (server.guard is None or fast_path(self._controller).checks_signatures)
-        assert isinstance(connection.transport, EpollTransport) == may_move
 
     async def __aexit__(self, *_: object) -> None:
         self._writer.close()
@@ -254,25 +238,40 @@ def fast_path(controller: BrokerController) -> FastSend:
     return found
 
 
-def fast_loop(controller: BrokerController) -> FastLoop:
-    assert controller.fast_loop is not None
-    return controller.fast_loop
-
-
 def taken(controller: BrokerController) -> list[int]:
     """What the fast path takes from now on: the number of sends in each step."""
     path, numbers = fast_path(controller), []
-    store = path.store
+    store = path._store
 
-    def counting(*arguments: object) -> int:
-        done: int = store(*arguments)  # type: ignore[arg-type]
+    def counting(*given: Any) -> int:
+        done = store(*given)
         numbers.append(done)
         return done
 
-    path.store = counting  # type: ignore[method-assign]
-    if (loop := controller.fast_loop) is not None:
-        loop._leased = lambda count, then=loop._leased: (count and numbers.append(count), then(count))  # type: ignore[method-assign, misc, assignment]
+    path._store = counting  # type: ignore[method-assign]
+    path._sends = CountedSends(path._sends, numbers)
     return numbers
+
+
+class CountedSends:
+    """NativeSends that also notes how many messages each call has stored."""
+
+    def __init__(self, sends: Any, numbers: list[int]) -> None:
+        self._sends, self._numbers = sends, numbers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sends, name)
+
+    def take(self, *given: Any) -> int:
+        return self._noted(self._sends.take(*given))
+
+    def take_read(self, *given: Any) -> int:
+        return self._noted(self._sends.take_read(*given))
+
+    def _noted(self, following: int) -> int:
+        if self.messages and self.answers is not None:
+            self._numbers.append(self.messages)
+        return following
 
 
 Scene = Callable[[BrokerController, BrokerController], Awaitable[None]]
@@ -365,7 +364,8 @@ def test_usual_batches_are_taken_together(tmp_path: Path, kind: SerializeType, f
         for controller in (fast, plain):
             info = controller.broker.store.runtime_info()
             assert info["putMessageTimesTotal"] == str(1 + sum(numbers))
-            assert sum(controller.broker.store.store_stats_service._histogram) == 1 + 67
+            stats = controller.broker.store.store_stats_service
+            assert sum(stats._histogram) + sum(stats.single.histogram()) == 1 + 67
 
     on_two_brokers(tmp_path, scene, flushDiskType=flush)
 
@@ -532,10 +532,6 @@ def test_headers_as_clients_write_them(tmp_path: Path, write: Callable[[dict[str
         ]
         assert len(await both_say(fast, plain, b"".join(frames))) == 30
         assert sum(numbers) == 40
-        numbers.clear()
-        async with Wire(plain, moves=False) as other, Wire(fast, moves=False) as one:  # by its own connection
-            assert await one.say(b"".join(frames)) == await other.say(b"".join(frames))
-        assert sum(numbers) == 40
 
     on_two_brokers(tmp_path, scene)
 
@@ -569,7 +565,7 @@ def test_a_new_key_is_no_older_than_a_moment(
     monkeypatch.setattr(ids, "create_uniq_id", lambda: made.append(1) or f"{len(made):032}")
 
     async def play() -> None:
-        async with running(tmp_path) as controller, Wire(controller, moves=False) as wire:
+        async with running(tmp_path) as controller, Wire(controller) as wire:
             fast = fast_path(controller)
             await asyncio.to_thread(fast.load)
             assert fast.kernels is not None
@@ -578,7 +574,7 @@ def test_a_new_key_is_no_older_than_a_moment(
                 if fast._new_keys[KEYS_LEFT]:
                     break
                 await wire.say(frame)
-                fast.takes_sends(fast.kernels)
+                fast._takes_sends()
             before = len(made)
             fast._new_keys[KEYS_WANTED] = 0
             fast._keys_made_at += later_s

@@ -265,22 +265,41 @@ def test_a_pull_that_is_held_is_seen_when_it_is_answered(tmp_path: Path) -> None
     on_a_broker(tmp_path, scene)
 
 
+class NotedSends:
+    """NativeSends that says so when it takes a send."""
+
+    def __init__(self, sends: Any, answered: list[str]) -> None:
+        self._sends, self._answered = sends, answered
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sends, name)
+
+    def take(self, *given: object) -> int:
+        following = self._sends.take(*given)
+        if self.messages:  # none of a queue that it learns of first
+            self._answered.append("send")
+        return following
+
+    def take_read(self, *given: object) -> int:
+        taken = self._sends.take_read(*given)
+        if self.messages and self.answers is not None:
+            self._answered.append("send")
+        return taken
+
+
 def test_the_fast_paths_step_aside_only_while_there_is_a_hook(tmp_path: Path) -> None:
     async def scene(peer: Peer) -> None:
         sends, pulls, *_ = peer.controller.server.fast_paths
         sends.load()
-        answered = []
-        for path, name, kind in (
-            (sends, "_take", "send"),
-            (pulls, "_answer", "pull"),  # in Python, and by native code
-            (pulls, "_taken", "pull"),
-        ):
+        answered: list[str] = []
+        sends._sends = NotedSends(sends._sends, answered)
+        for name in ("_answer", "_taken"):  # in Python, and by native code
 
-            def counted(*args: object, real: object = getattr(path, name), kind: str = kind) -> object:
-                answered.append(kind)
+            def counted(*args: object, real: object = getattr(pulls, name)) -> object:
+                answered.append("pull")
                 return real(*args)
 
-            setattr(path, name, counted)
+            setattr(pulls, name, counted)
         await peer.send("T", properties=PROPERTIES)
         await peer.dispatched()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from mqlake.client.static_topics import remapped
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.consume import (
@@ -280,8 +278,7 @@ def test_requests_of_other_brokers_and_other_topics_pass(tmp_path):
     on_static_brokers(tmp_path, scene)
 
 
-@pytest.mark.parametrize("fast", ["true", "false"])
-def test_the_fast_paths_leave_static_topics_alone(tmp_path, fast):
+def test_the_fast_paths_leave_static_topics_alone(tmp_path):
     """Else a logical queue would be taken for the physical one of the same number."""
 
     async def scene(cluster: StaticCluster) -> None:
@@ -300,4 +297,4 @@ def test_the_fast_paths_leave_static_topics_alone(tmp_path, fast):
         ]
         assert await cluster.read_all("broker-b", queue_id=1) == [*range(20), *range(10_000, 10_020)]
 
-    on_static_brokers(tmp_path, scene, fastLoopEnable=fast)
+    on_static_brokers(tmp_path, scene)

@@ -17,8 +17,6 @@ and sends them from the mapped log:
     match_pulls ─▶ what the broker says of each plan, its queue's limits and units ─▶ give_pulls ─▶ counted
 
 Plain is a pull with a JSON header, of one queue, without access control, of all messages or of those with some tags.
-Where connections are served by compiled code (fast_loop), it answers those of consumers that read on without Python
-(pull_lease).
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Callable
 from operator import is_, itemgetter
 from struct import Struct
 from types import ModuleType
@@ -147,9 +144,7 @@ class PullPlan:
         "latency_ms",
         "message_filter",
         "messages",
-        "pace",
         "pulls",
-        "read_to",
         "row",
         "rpc",
         "signed",
@@ -182,19 +177,10 @@ class PullPlan:
         self.span = 0
         self.ahead: Ahead | None = None
         """How many units of the queue a pull looks at, at most, and those that are at hand there."""
-        self.read_to = 0
-        """Where the last pull by compiled code ended."""
-        self.pace = 0
-        """How far the last round took it."""
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
         self.last_place = (0, 0)
-
-    @property
-    def units_left_min(self) -> int:
-        """Of how many messages a round is to have units, if the queue has so many."""
-        return max(layout.UNITS_LEFT_MIN, min(2 * self.pace, layout.UNITS_AHEAD // 2))
 
 
 class FastPull:
@@ -212,16 +198,9 @@ class FastPull:
         self._kernels: ModuleType | None = None
         self._rows: list[PullPlan] = []
         self._hint = 0
-        self._counters = (-1, -1)
         self.tables = PullTables.make()
         self.cells, self._view = self.tables.numbers.data, self.tables.octets.data
         self._pulls = self.tables.numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
-        self.reading_on: dict[PullPlan, Connection] = {}
-        """Plans of compiled code of which the last pull left messages in the queue, and who asked."""
-        self.on_load: Callable[[], None] = lambda: None
-        """Called before the kernels are used."""
-        self.on_taken: Callable[[Connection], None] = lambda connection: None
-        """Called with a connection that reads on, when compiled code has answered pulls of it."""
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the pull whose frame begins at data[start], and plain ones after it; where the next frame begins,
@@ -408,19 +387,7 @@ class FastPull:
         for plan, pull in zip(ready, pulls, strict=False):
             self._taken(connection, plan, pull, elapsed)
         self._hint = (ready[done - 1].row + 1) % len(self._rows)
-        if ready[done - 1] in self.reading_on:
-            self.on_taken(connection)
         return int(pulls[-1][layout.END])
-
-    @property
-    def rows(self) -> int:
-        """How many plans compiled code knows."""
-        return len(self._rows)
-
-    def take_rest(self, sent: int, data: Bytes) -> None:
-        """What a socket did not take of the last answers of compiled code, all after the first `sent` bytes."""
-        assert self._kernels is not None
-        self._kernels.take_rest(sent, self.tables.numbers, data)
 
     @property
     def takes_plain_pulls(self) -> bool:
@@ -452,71 +419,6 @@ class FastPull:
         cells[at + layout.UNITS] = min(end, ahead.end) - offset
         cells[at + layout.IS_WHOLE] = end <= ahead.end
         cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
-        return array
-
-    def stamp(self) -> tuple[object, ...]:
-        """The same objects as long as the broker's settings, topics and groups are as they were."""
-        broker = self._broker
-        topics = broker.topic_config_manager.data_version
-        groups = broker.subscription_group_manager.data_version
-        if self._counters != (topics.counter, groups.counter):
-            self._counters = topics.counter, groups.counter
-        return broker.config, broker.store_config, topics, groups, self._counters
-
-    def is_as_known(
-        self,
-        plan: PullPlan,
-        group_info: object,
-        model: object,
-        subscription: object,
-        queue: ConsumeQueue,
-    ) -> bool:
-        """True if a plan's group and queue are those of before, and its offset was not reset."""
-        broker, header = self._broker, plan.header
-        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        now = broker.consumer_manager.consumer_table.get(group)
-        if now is not group_info or plan.row < 0:
-            return False
-        if now is None:
-            if (
-                header.sys_flag & SUBSCRIPTION_FLAG
-                and time.monotonic() - plan.compensated_at > COMPENSATION_S
-            ):
-                return False
-        elif now.message_model is not model or now.subscription_table.get(topic) is not subscription:
-            return False
-        return broker.store.consume_queues.get(
-            topic, queue_id
-        ) is queue and not broker.consumer_offset_manager.has_offset_reset(topic, group, queue_id)
-
-    @property
-    def in_memory_from(self) -> int:
-        return self._broker.store.in_memory_from
-
-    def prepare_round(self, connection: Connection, plan: PullPlan) -> Bytes | None:
-        """Gives compiled code what it needs for the plan's next pulls (see pull_lease); the array of their file, or
-        None if there is nothing for them, or they are not plain now."""
-        cells, offset = self.cells, plan.read_to
-        queue = self._queue_of(connection, plan)
-        if queue is None:
-            return None
-        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
-        if not low <= offset < high:
-            return None
-        end = min(offset + plan.units_left_min, high)
-        found = self._ahead_of(plan, queue, offset, end, may_look=True)
-        if found is None:
-            return None
-        ahead, array = found
-        file = ahead.file
-        at = plan.row * layout.PLAN_SIZE
-        cells[at + layout.IS_READY] = 1
-        cells[at + layout.READY_FILE] = ahead.address
-        cells[at + layout.READY_FILE_END] = file.read_position
-        cells[at + layout.READY_FILE_BASE] = file.file_from_offset
-        cells[at + layout.READY_FROM], cells[at + layout.READY_TO] = ahead.first, ahead.end
-        cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
-        cells[at + layout.READY_FLOOR] = ahead.floor(self.in_memory_from)
         return array
 
     def _queue_of(self, connection: Connection, plan: PullPlan) -> ConsumeQueue | None:
@@ -577,7 +479,7 @@ class FastPull:
         physical_offset = int.from_bytes(self._view[unit_at : unit_at + 8], "big")
         return (
             0 <= physical_offset - ahead.file.file_from_offset < ahead.file.file_size
-            and physical_offset >= ahead.floor(self.in_memory_from)
+            and physical_offset >= ahead.floor(self._broker.store.in_memory_from)
         )
 
     def _taken(self, connection: Connection, plan: PullPlan, pull: list[int], elapsed: int) -> None:
@@ -597,35 +499,6 @@ class FastPull:
             self._latencies.record(plan.rpc, elapsed)
         place = (pull[layout.LAST_OFFSET], pull[layout.LAST_SIZE])
         self._note(plan, pull[layout.FOUND], pull[layout.SIZE], place, elapsed // 1_000_000)
-        self._note_place(connection, plan, following, pull[layout.MAX_OFFSET])
-
-    def taken_in_round(self, connection: Connection, plan: PullPlan, row: list[int]) -> None:
-        """As `_taken`, of all pulls of a plan in a round of compiled code; the last one was this connection's."""
-        header, offsets = plan.header, self._broker.consumer_offset_manager
-        place_of = connection.remote_address, header.consumer_group, header.topic, header.queue_id
-        following, pulls = row[layout.TAKEN_NEXT], row[layout.TAKEN_PULLS]
-        plan.pace = following - plan.read_to
-        offsets.commit_pull_offset(*place_of, following)
-        if header.sys_flag & COMMIT_OFFSET_FLAG:
-            offsets.commit_offset(*place_of, row[layout.TAKEN_COMMIT], pulls)
-        slow, slow_ns = row[layout.TAKEN_SLOW], row[layout.TAKEN_SLOW_NS]
-        if self._latencies is not None:
-            if quick := pulls - slow:
-                self._latencies.record(plan.rpc, row[layout.TAKEN_NS] // quick, quick)
-            if slow:
-                self._latencies.record(plan.rpc, slow_ns // slow, slow)
-        place = row[layout.TAKEN_LAST_OFFSET], row[layout.TAKEN_LAST_SIZE]
-        messages, size = row[layout.TAKEN_MESSAGES], row[layout.TAKEN_BYTES]
-        self._note(plan, messages, size, place, slow_ns // 1_000_000, pulls)
-        self._note_place(connection, plan, following, row[layout.READY_MAX])
-
-    def _note_place(self, connection: Connection, plan: PullPlan, following: int, queue_end: int) -> None:
-        """Whether the plan is read on, and from where."""
-        plan.read_to = following
-        if plan.row >= 0 and following < queue_end:
-            self.reading_on[plan] = connection
-        else:
-            self.reading_on.pop(plan, None)
 
     def _make_row(self, plan: PullPlan, pieces: Key) -> None:
         """Has compiled code know a plan, of which a pull was answered."""
@@ -665,7 +538,6 @@ class FastPull:
             count_max,
             span,
             len(codes),
-            *[0] * (layout.PLAN_SIZE - layout.IS_READY),
         ]
         tags_at = layout.TAGS_AT + row * layout.TAGS_MAX
         self.tables.numbers[tags_at : tags_at + len(codes)] = codes
@@ -676,14 +548,12 @@ class FastPull:
         for plan in self._rows:
             plan.row = -1
         self._rows, self._hint = [], 0
-        self.reading_on.clear()
 
     def load(self) -> bool:
         """Loads the kernels, once; True if there are any, and may be used here. Plain pulls are theirs from then on."""
         if self._kernels is None and sys.platform == "linux":
             kernels = native.module("pulls")
             if kernels is not None:
-                self.on_load()
                 self._kernels = kernels
         return self._kernels is not None
 

@@ -22,9 +22,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,6 @@ from mqlake.native.frame_layout import HEAD_ROOM, LETTERS, SHAPES_SIZE
 from mqlake.native.send_layout import (
     ACCESS_SIZE,
     ALLOWED_SLOTS,
-    ANSWER_END,
     ANSWERS,
     BORN_TIMESTAMP,
     CODE,
@@ -87,13 +86,10 @@ from mqlake.native.send_layout import (
     NEXT_OFFSET,
     OF_COLUMNS,
     ONEWAY,
-    OPAQUE,
     PARTS,
-    PHYSICAL_OFFSET,
     QUEUE_BYTES,
     QUEUE_ID,
     QUEUE_MESSAGES,
-    QUEUE_OFFSET,
     QUEUE_PUTS,
     QUEUE_SIZE,
     QUEUES_MAX,
@@ -110,19 +106,17 @@ from mqlake.native.send_layout import (
     TOPIC_START,
     TOUCHED,
     UNDECIDED,
-    UNIQ_KEY_LENGTH,
-    UNIQ_KEY_START,
     UNKNOWN_QUEUE,
     UNKNOWN_SIGNER,
 )
 from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
-from mqlake.remoting.codec import encode_frame
+from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import ResponseCode
-from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import SCRATCH_SIZE, Connection
 from mqlake.store.files.mapped_file import MappedFile
-from mqlake.store.log.appender import Appended, QueueId, Written
-from mqlake.store.message_store import DefaultMessageStore
+from mqlake.store.ha.replicas import Replicas
+from mqlake.store.log.appender import QueueId, Written
 from mqlake.store.results import (
     AppendMessageResult,
     AppendMessageStatus,
@@ -135,10 +129,9 @@ logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-AnswerSends = Callable[[int, memoryview, Appended, PutMessageFuture | None], None]
-"""Called with how many messages are in the log, and the answers to their sends: at once, or when the last is done."""
-NOTHING_YET = (0, 0, 0, 0)
-"""What parse_sends has found before the first frame."""
+_HOST_NUMBER = "host number"
+Rpcs = dict[Rpc, int]
+"""How many requests there were of each kind."""
 
 NEW_KEYS_S = 1.0
 """How old a new UNIQ_KEY may be when a message gets it, about: it says when it was made."""
@@ -161,6 +154,15 @@ _HOLES = {
     f',"transactionId":"{_UNIQ_KEY}"': HOLE_UNIQ_KEY,
     _OPAQUE: HOLE_OPAQUE,
 }
+
+
+class _Unflushed(NamedTuple):
+    """Answers that wait for a flush, and what keeps a stopping server from closing their connections before."""
+
+    flush: PutMessageFuture
+    later: asyncio.Future[RemotingCommand | None]
+    answers: list[tuple[Connection, bytes, int, Rpcs | None]]
+    """Connection, frames, when they were read, and what they count as."""
 
 
 class _Parts:
@@ -195,18 +197,21 @@ class FastSend:
         processor: SendMessageProcessor,
         transactions: TransactionalMessageService,
         latencies: RpcLatencies | None,
+        scratch: memoryview,
     ) -> None:
+        """`scratch`: where reads go."""
         self._broker = broker
         self._processor = processor
         self._transactions = transactions
         self.kernels: ModuleType | None = None
         """None until the first send."""
-        self.on_load: Callable[[], None] = lambda: None
-        """Called before the kernels are used."""
-        self.on_taken: Callable[[Connection], None] = lambda connection: None
-        """Called with a connection of which a run of sends took the fast path."""
-        self.places_of: object = None
-        """Whose queues the columns name as TOUCHED, beyond one call."""
+        self._scratch = scratch
+        self._open_turn = -1
+        """The turn of the event loop in which native code may store what it reads."""
+        self._flushes_first = False
+        self._replicas: Replicas | None = None
+        self._unflushed: _Unflushed | None = None
+        """What is stored in this iteration of the event loop, under SYNC_FLUSH."""
         self._keys_made_at = 0.0
         self._config: object = None
         self._topics_version: object = None
@@ -224,24 +229,53 @@ class FastSend:
             return start
         if self.kernels is None and not self.load():
             return start
-        assert self.kernels is not None
         host = host_number(connection)
-        if host is None or not self.takes_sends(self.kernels):
+        if host is None or not self._takes_sends():
             return start
+        connection.attributes[_HOST_NUMBER] = host
         if self._signers is not None and not self._signers.keep_up(connection):
             return start
-        following = self._take(connection, self.kernels, data, start, host)
-        if following > start:
-            self.on_taken(connection)
-        return following
+        return self._take(connection, data, start, host)
 
-    def takes_sends(self, kernels: ModuleType) -> bool:
+    def take_read(self, connection: Connection, size: int) -> int:
+        """As `__call__`, of the `size` bytes that a read has brought to the scratch; only what native code stores by
+        itself, for clients that are known."""
+        host = connection.attributes.get(_HOST_NUMBER)
+        if host is None:  # none of its sends has taken the fast path yet
+            return 0
+        flow = self._processor.flow_control
+        if self._open_turn != flow.turn:  # what is asked once in a turn of the event loop
+            store = self._broker.store
+            if self._signers is not None or self.latencies is not None or self.kernels is None:
+                return 0
+            if not self._takes_sends() or not store.takes_native_sends():
+                return 0
+            self._open_turn, self._flushes_first, self._replicas = (
+                flow.turn,
+                store.flushes_first,
+                store.replicas,
+            )
+        else:
+            self._keep_up()
+        sends = self._sends
+        taken: int = sends.take_read(self._scratch, size, host)
+        if (frames := sends.answers) is None:
+            return 0
+        if self._replicas is not None:
+            self._replicas.notify()
+        if self._flushes_first:
+            self._answer_flushed(connection, frames, sends.end)
+        else:
+            connection.write_now(frames)
+        return taken
+
+    def _takes_sends(self) -> bool:
         """True if usual sends may take the fast path now."""
         if self._broker.hooks.send or not self._broker.store_config.batch_inherits_properties:
             return False  # hooks see each send; the kernels write the properties of RocketMQ 5.3.3
         if self._processor.flow_control.refusal() is not None:
             return False
-        self._keep_up(kernels)
+        self._keep_up()
         if self._signers is not None:
             self._signers.keep_time()
         if self._new_keys[KEYS_WANTED] or self._new_keys[KEYS_LEFT]:
@@ -260,37 +294,25 @@ class FastSend:
         elif are_old:
             keys[KEYS_LEFT] = 0
 
-    @property
-    def checks_signatures(self) -> bool:
-        """True under access control by users and acls: this fast path does what the endpoint's guard does."""
-        return self._signers is not None
-
-    def _take(
-        self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: int
-    ) -> int:
-        buf = np.frombuffer(data, np.uint8)
-
-        def answer(
-            done: int, answers: memoryview, appended: Appended, flush: PutMessageFuture | None
-        ) -> None:
-            if flush is None:
-                connection.send_encoded(bytes(answers))
-            else:
-                self.answer_later([(connection, 0, done, bytes(answers))], flush, appended)
-
-        self.places_of = None
+    def _take(self, connection: Connection, data: memoryview, start: int, host: int) -> int:
+        sends, store = self._sends, self._broker.store
+        began, writes = time.monotonic_ns(), store.takes_native_sends()
         while True:
-            parts = self.parts
-            following, why, (count, _, places, transactional) = kernels.parse_sends(
-                buf, start, len(buf), host, self.record_max, NOTHING_YET, parts.numbers, parts.octets
-            )
+            following, count = sends.take(data, start, host, writes), sends.messages
             if count:
-                done = self.store(answer, kernels, buf, count, places, transactional)
-                if done < count:
-                    return self.frame_start(done)
-            start = following
+                if (frames := sends.answers) is not None:
+                    if (replicas := store.replicas) is not None:
+                        replicas.notify()
+                    if store.flushes_first:
+                        rpcs = None if self.latencies is None else self._rpcs(count)
+                        self._answer_flushed(connection, frames, sends.end, began, rpcs)
+                    else:
+                        self._answer(connection, frames, began, count, None)
+                elif (done := self._store(connection, data, began)) < count:
+                    return self._cells[FRAME_START * SENDS_MAX + done]
+            start, why = following, sends.why
             if why == UNKNOWN_QUEUE:
-                if not self._learn(kernels, count):
+                if not self._learn(count):
                     return start
             elif why in (UNKNOWN_SIGNER, UNDECIDED):
                 if not self._learn_signer(connection, host, why, count):
@@ -300,37 +322,14 @@ class FastSend:
 
     # --- to the log and back
 
-    @property
-    def store_of_broker(self) -> DefaultMessageStore:
-        return self._broker.store
-
-    def queues_touched(self, places: int) -> list[QueueId]:
-        """The first `places` queues that are in the columns as TOUCHED."""
-        return [self._names_of_queues[number] for number in self.columns[TOUCHED, :places].tolist()]
-
-    def frame_start(self, number: int) -> int:
-        """Where the frame of the send begins of which the first message is the `number`-th in the columns."""
-        return self._cells[FRAME_START * SENDS_MAX + number]
-
-    def answer_end(self, number: int) -> int:
-        """Where in the answers that to the send of the message before the `number`-th ends."""
-        columns = self.columns[[MESSAGES, ANSWER_END], :number]
-        return int(columns[1, np.flatnonzero(columns[0])[-1]])
-
-    def store(
-        self,
-        answer: AnswerSends,
-        kernels: ModuleType,
-        buf: Bytes,
-        count: int,
-        places: int,
-        transactional: int,
-    ) -> int:
-        """Stores the first `count` messages in the columns, as many sends as fit, and has them answered; how many
-        messages. They go to `places` queues; so many are half messages or commits."""
-        if transactional and (count := self._before_the_ended(count)) == 0:
+    def _store(self, connection: Connection, data: memoryview, began: int) -> int:
+        """Stores the messages in the columns that native code has left to the store, as many sends as fit, and has them
+        answered; how many messages."""
+        assert self.kernels is not None
+        kernels, sends, cells, parts = self.kernels, self._sends, self._cells, self.parts
+        count, places = sends.messages, sends.places
+        if sends.transactional and (count := self._before_the_ended(count)) == 0:
             return 0
-        cells, parts = self._cells, self.parts
         answers_size = 0
 
         def of_queues(row: int) -> list[int]:
@@ -342,7 +341,7 @@ class FastSend:
                 cells[cell] = offset
             out, position, base = mapped_file.array, mapped_file.wrote_position, mapped_file.file_from_offset
             done, size, answers_size = kernels.store_sends(
-                out, position, base, buf, count, store_timestamp, parts.numbers, parts.octets
+                out, position, base, data, count, store_timestamp, parts.numbers, parts.octets
             )
             return Written(
                 done,
@@ -354,17 +353,17 @@ class FastSend:
             )
 
         names = self._names_of_queues
-        began = time.monotonic_ns()
         put = self._broker.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
         if put is None:
             return 0
         appended, flush = put
-        if transactional:
-            self._note_transactions(appended.written.records, flush)
-        if self.latencies is not None:
-            self._measure(self.latencies, began, appended.written.records, flush)
-        answer(appended.written.records, self.answers[:answers_size], appended, flush)
-        return appended.written.records
+        done = appended.written.records
+        for queue in of_queues(TOUCHED):
+            self._broker.store.commit_log.learn_topic(names[queue][0])
+        if sends.transactional:
+            self._note_transactions(done, flush)
+        self._answer(connection, bytes(parts[ANSWERS].data[:answers_size]), began, done, flush)
+        return done
 
     def _before_the_ended(self, count: int) -> int:
         """How many of the first `count` messages come before a commit of what has ended already."""
@@ -400,81 +399,94 @@ class FastSend:
         elif commits:
             flush.add_loop_callback(asyncio.get_running_loop(), safe)
 
-    def _measure(
-        self, latencies: RpcLatencies, began: int, done: int, flush: PutMessageFuture | None
+    # --- answers
+
+    def _answer(
+        self, connection: Connection, frames: bytes, began: int, done: int, flush: PutMessageFuture | None
     ) -> None:
-        """Counts the sends of the first `done` columns when they are safe; those that fail then are rare enough."""
-        firsts = self.columns[MESSAGES, :done] > 0
-        sends = Counter(zip(*self.columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
+        """Answers the sends of the first `done` columns, which are in the log: when they are as safe as they have to
+        be."""
+        rpcs = None if self.latencies is None else self._rpcs(done)
+        if flush is None:
+            self._answer_now(connection, frames, began, rpcs)
+        else:
+            later = asyncio.get_running_loop().create_future()
+            connection.stop_waits_for(later)
+            self._answer_later(_Unflushed(flush, later, [(connection, frames, began, rpcs)]))
+
+    def _answer_later(self, unflushed: _Unflushed) -> None:
+        """The answers when the flush is done."""
+        flush, later, answers = unflushed.flush, unflushed.later, unflushed.answers
 
         def safe() -> None:
-            if flush is None or flush.result().is_ok:
-                elapsed = time.monotonic_ns() - began
-                for (code, oneway), count in sends.items():
-                    latencies.record(Rpc(code, ResponseCode.SUCCESS, False, oneway != 0), elapsed, count)
-
-        if flush is None:
-            safe()
-        else:
-            flush.add_loop_callback(asyncio.get_running_loop(), safe)
-
-    def answer_later(
-        self,
-        answers: Sequence[tuple[Connection, int, int, bytes]],
-        flush: PutMessageFuture,
-        appended: Appended,
-    ) -> None:
-        """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not. `answers`:
-        connection, first of its columns and one after the last, what it gets."""
-        done = appended.written.records
-        columns = self.columns[:, :done].copy()
-        keys_end = int((columns[UNIQ_KEY_START] + columns[UNIQ_KEY_LENGTH]).max())
-        text = self.parts[TEXT][:keys_end].tobytes()
-        later = asyncio.get_running_loop().create_future()
-
-        def flushed() -> None:
             later.set_result(None)
             result = flush.result()
-            for connection, first, end, frames in answers:
+            for connection, frames, began, rpcs in answers:
                 if result.is_ok:
-                    connection.send_encoded(frames)
+                    self._answer_now(connection, frames, began, rpcs)
                 else:
-                    self._answer_failed(connection, result, columns[:, first:end], text)
+                    for answer in self._failed(frames, result):
+                        connection.send(answer)
 
-        for connection, *_ in answers:
-            connection.stop_waits_for(later)
-        flush.add_loop_callback(later.get_loop(), flushed)
+        flush.add_loop_callback(later.get_loop(), safe)
 
-    def _answer_failed(
-        self, connection: Connection, result: PutMessageResult, columns: Int64s, text: bytes
+    def _answer_flushed(
+        self, connection: Connection, frames: bytes, end: int, began: int = 0, rpcs: Rpcs | None = None
     ) -> None:
-        number = 0
-        while number < columns.shape[1]:
-            send = columns[:, number].tolist()
-            following = number + send[MESSAGES]
-            records = columns[PHYSICAL_OFFSET, number:following]
-            number = following
-            if send[ONEWAY]:
-                continue
-            if send[KIND] == COMMIT:
-                answer = answer_to_commit(result)
+        """The answers when the disk has the log up to `end`. There is one flush for all that is stored in one iteration
+        of the event loop."""
+        unflushed = self._unflushed
+        if unflushed is None:
+            loop = asyncio.get_running_loop()
+            flush = PutMessageFuture(PutMessageResult(PutMessageStatus.PUT_OK), end)
+            unflushed = self._unflushed = _Unflushed(flush, loop.create_future(), [])
+            connection.stop_waits_for(unflushed.later)
+            loop.call_soon(self._ask_for_flush)
+        unflushed.flush.next_offset = end
+        unflushed.answers.append((connection, frames, began, rpcs))
+
+    def _ask_for_flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, None
+        assert unflushed is not None
+        self._answer_later(unflushed)
+        self._broker.store.submit_flush(unflushed.flush)
+
+    def _answer_now(self, connection: Connection, frames: bytes, began: int, rpcs: Rpcs | None) -> None:
+        connection.send_encoded(frames)
+        if rpcs is not None and self.latencies is not None:
+            elapsed = time.monotonic_ns() - began
+            for rpc, count in rpcs.items():
+                self.latencies.record(rpc, elapsed, count)
+
+    def _rpcs(self, done: int) -> Rpcs:
+        """What the sends of the first `done` columns count as; those that fail later are rare enough."""
+        firsts = self.columns[MESSAGES, :done] > 0
+        sends = Counter(zip(*self.columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
+        return {
+            Rpc(code, ResponseCode.SUCCESS, False, oneway != 0): count
+            for (code, oneway), count in sends.items()
+        }
+
+    def _failed(self, frames: bytes, result: PutMessageResult) -> Iterator[RemotingCommand]:
+        """The answers in place of those that say that all is well: the messages are in the log, but not safe."""
+        start, end = 0, len(frames)
+        while stop := frame_end(memoryview(frames), start, end):
+            answer = decode_frame(memoryview(frames), start, stop)
+            start = stop
+            if not answer.ext_fields:  # a commit's
+                failed = answer_to_commit(result)
             else:
-                place = AppendMessageResult(
-                    AppendMessageStatus.PUT_OK,
-                    store_host=self._broker.store_host,
-                    logics_offset=send[QUEUE_OFFSET],
-                    record_offsets=records,
-                )
-                uniq_key = text[send[UNIQ_KEY_START] : send[UNIQ_KEY_START] + send[UNIQ_KEY_LENGTH]].decode()
-                answer = self._processor.answer(
-                    PutMessageResult(result.status, place, result.reason), send[QUEUE_ID], uniq_key or None
-                )
-            answer.opaque = send[OPAQUE]
-            connection.send(answer)
+                failed = self._processor.answer(PutMessageResult(result.status, None, result.reason), 0, None)
+                if (code := STORED.get(result.status)) is not None:
+                    failed = RemotingCommand(
+                        code, flag=RESPONSE_FLAG, remark=result.reason or None, ext_fields=answer.ext_fields
+                    )
+            failed.opaque = answer.opaque
+            yield failed
 
     # --- what is known of the broker
 
-    def _keep_up(self, kernels: ModuleType) -> None:
+    def _keep_up(self) -> None:
         """Updates what depends on the broker's settings and topics, if these have changed."""
         config, version = self._broker.config, self._broker.topic_config_manager.data_version
         if (
@@ -483,9 +495,9 @@ class FastSend:
             or version.counter != self._topics_counter
         ):
             self._config, self._topics_version, self._topics_counter = config, version, version.counter
-            self._prepare(kernels)
+            self._prepare()
 
-    def _prepare(self, kernels: ModuleType) -> None:
+    def _prepare(self) -> None:
         """Everything from the settings; no queue is known."""
         broker = self._broker
         store_host = host_bytes(broker.store_host)
@@ -533,11 +545,11 @@ class FastSend:
         self.columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
         self._cells = parts[COLUMNS].data
         self._new_keys = parts[NEW_KEYS].data
-        self.answers = parts[ANSWERS].data
         self._topics_end = 0
         self._names_of_queues: list[QueueId] = []
+        self._sends.use(parts.numbers, parts.octets, self._names_of_queues, self.record_max)
         half_topic = np.frombuffer(TRANS_HALF_TOPIC.encode(), np.uint8)
-        self._add_queue(kernels, half_topic, HALF_QUEUE_ID, (TRANS_HALF_TOPIC, 0))
+        self._add_queue(half_topic, HALF_QUEUE_ID, (TRANS_HALF_TOPIC, 0))
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
         """The answer to a send without what differs, and its holes (see write_answers)."""
@@ -546,7 +558,7 @@ class FastSend:
         answer.ext_fields.update(queueId=_QUEUE_ID, queueOffset=_QUEUE_OFFSET)
         return _split(answer)
 
-    def _learn(self, kernels: ModuleType, number: int) -> bool:
+    def _learn(self, number: int) -> bool:
         """True if sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
         start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self.columns[QUEUE_ID, number])
@@ -555,8 +567,8 @@ class FastSend:
         if not self._is_usual(topic, queue_id):
             return False
         if len(self._names_of_queues) == QUEUES_MAX or self._topics_end + 1 + length > TOPICS_SIZE:
-            self._prepare(kernels)
-        self._add_queue(kernels, topic_bytes, queue_id, (topic, queue_id))
+            self._prepare()
+        self._add_queue(topic_bytes, queue_id, (topic, queue_id))
         return True
 
     def _learn_signer(self, connection: Connection, host: int, why: int, number: int) -> bool:
@@ -569,8 +581,9 @@ class FastSend:
         start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         return self._signers.sign_in(connection, self.parts[TEXT][start : start + max(0, length)].tobytes())
 
-    def _add_queue(self, kernels: ModuleType, topic: Bytes, queue_id: int, name: QueueId) -> None:
-        self._topics_end = kernels.add_queue(
+    def _add_queue(self, topic: Bytes, queue_id: int, name: QueueId) -> None:
+        assert self.kernels is not None
+        self._topics_end = self.kernels.add_queue(
             len(self._names_of_queues),
             self._topics_end,
             topic,
@@ -602,10 +615,10 @@ class FastSend:
 
     def load(self) -> bool:
         """Loads the kernels, once; True if there are any."""
-        if self.kernels is None and (kernels := native.module("sends")) is not None:
-            self._prepare(kernels)
-            self.on_load()
-            self.kernels = kernels
+        if self.kernels is None and (produce := native.module("produce")) is not None:
+            self.kernels = native.module("sends")
+            self._sends = produce.NativeSends(self._broker.store.commit_log.single.native)
+            self._prepare()
         return self.kernels is not None
 
 

@@ -5,14 +5,15 @@
                        │                  └ all but the size of the first record, and four zeros after the last
                        └ does not fit (8 bytes must stay): blank record, next file
 
-`put_message`, a batch, the sends of a broker's fast path and a lease differ in what they `write`: records that Python
-encoded, or compiled code makes in the mapping. Of usual messages native code does the same steps alone while it holds
-the interpreter's lock (`native.single`); it has the file, the queues and the log's lock of this object. Only a slave
-has another way, which copies blocks of records that its master wrote (`ha.replica_log`).
+`put_message`, a batch and the sends of a broker's fast path differ in what they `write`: records that Python encoded,
+or compiled code makes in the mapping. Of usual messages native code does the same steps alone while it holds the
+interpreter's lock (`native.single`, `native.produce`); it has the file, the queues and the log's lock of this object.
+Only a slave has another way, which copies blocks of records that its master wrote (`ha.replica_log`).
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -22,7 +23,6 @@ from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, encode_blank
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.log_lock import LogLock
 
 QueueId = tuple[str, int]
 """Topic and number of a queue."""
@@ -39,8 +39,8 @@ class NoFileError(Exception):
 
 class Written(NamedTuple):
     """What a Write wrote: so many `records` of `size` bytes together, the first of `first_size` bytes; and the records,
-    bytes and sends (a batch is one) of each queue; where these are several puts, how many ns the longest of them took.
-    With NO_ROOM records nothing was written, and `size` bytes are needed; without any nothing, for good."""
+    bytes and sends (a batch is one) of each queue. With NO_ROOM records nothing was written, and `size` bytes are
+    needed; without any nothing, for good."""
 
     records: int
     size: int
@@ -48,7 +48,6 @@ class Written(NamedTuple):
     queue_counts: Sequence[int]
     queue_bytes: Sequence[int]
     queue_puts: Sequence[int]
-    longest_ns: int | None = None
 
 
 def no_room(size: int) -> Written:
@@ -100,7 +99,7 @@ class Appender:
         """ms, since when somebody writes; 0 while nobody does."""
         self.why_no_puts = ""
         """Once it is not known where the log ends."""
-        self.lock = LogLock()
+        self.lock = threading.Lock()
         self.on_file: Callable[[MappedFile | None], None] = lambda mapped_file: None
         """Called under the lock with the file that is written from then on."""
         self._file_size = config.mapped_file_size_commit_log
@@ -114,19 +113,17 @@ class Appender:
         write: Write,
         size: int = 0,
         *,
-        on_wanted: Callable[[], None] | None = None,
         mapped_only: bool = False,
     ) -> Appended | None:
         """Appends what `write` makes of messages to `queues`, in one step: all become visible together. None when it
         makes nothing. `size`: the bytes, as far as they are known; where they do not fit, the next file is begun.
 
-        A `write` that takes long has an `on_wanted`, which another thread calls that waits to put; and it may make its
-        records visible by itself. If it raises after that, this log takes nothing any more: the next start finds its
-        end. `mapped_only`: not to the next file, nor to one that is not written through its mapping (None).
+        If something raises once they are visible, this log takes nothing any more: the next start finds its end.
+        `mapped_only`: not to the next file, nor to one that is not written through its mapping (None).
 
         NoFileError; OSError from a device that fails; and what `write` raises, with nothing changed.
         """
-        with self.lock if on_wanted is None else self.lock.lent(on_wanted):
+        with self.lock:
             began, self.begin_time_in_lock = time.monotonic_ns(), (begin := self.clock_ms())
             mapped_file: MappedFile | None = None
             try:

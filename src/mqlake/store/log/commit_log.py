@@ -303,19 +303,22 @@ class CommitLog:
 
     # ------------------------------------------------------------------ many messages at once
 
+    def learn_topic(self, topic: str) -> None:
+        """Lets native code store messages of a topic of which this log has stored some."""
+        if (known := self._topics.get(topic)) is not None:
+            self.single.learn_topic(topic, known[0])
+
     def is_known_topic(self, topic: str) -> bool:
         """True if messages of this topic have been stored, as v1 records."""
         known = self._topics.get(topic)
         return known is not None and known[1] == 1
 
-    def put_many(
-        self, queues: Sequence[QueueId], write: Write, on_wanted: Callable[[], None] | None = None
-    ) -> Appended | None:
+    def put_many(self, queues: Sequence[QueueId], write: Write) -> Appended | None:
         """Appends what `write` makes of simple messages to `queues` (see Appender.append). None when nothing fits, or
         when this log is not written through a mapping: then they have to come singly."""
         if self._prop_crc:
             return None
-        return self.appender.append(queues, write, on_wanted=on_wanted, mapped_only=True)
+        return self.appender.append(queues, write, mapped_only=True)
 
     # ------------------------------------------------------------------ classic batch
 

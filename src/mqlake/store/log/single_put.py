@@ -7,6 +7,7 @@ put(message) ──▶ native.single.NativePut.put ──▶ PutMessageResult
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -17,7 +18,6 @@ from mqlake import native
 from mqlake.message import HOST_BYTES, Host, MessageExtBatch, MessageExtBrokerInner
 from mqlake.native.serving import HISTOGRAM_SIZE
 from mqlake.store.files.mapped_file import MappedFile
-from mqlake.store.log.log_lock import LogLock
 from mqlake.store.results import APPEND_OK, PUT_OK, PutMessageResult
 
 HOSTS_MAX = 4096
@@ -46,7 +46,7 @@ class SinglePut:
     def __init__(
         self,
         offsets: dict[tuple[str, int], int],
-        lock: LogLock,
+        lock: threading.Lock,
         special: Iterable[str],
         record_max: int,
         batch_max: int,
@@ -57,6 +57,7 @@ class SinglePut:
         self._hosts: dict[Host, bytes] = {}
         self._kernels = _kernels()
         self._native: Any = None
+        """A NativePut, where there are native puts."""
         if self._kernels is not None:
             self._native = self._kernels.NativePut(
                 (MessageExtBrokerInner, MessageExtBatch, PutMessageResult, MappedFile),
@@ -71,15 +72,21 @@ class SinglePut:
                 min(batch_max, BATCH_MAX),
             )
 
+    @property
+    def native(self) -> Any:
+        """The NativePut that puts; None where there is no native code."""
+        return self._native
+
     # ------------------------------------------------------------------ when
 
-    def open(self, flags: Flags, asleep: Int64s, notify: Callable[[], None]) -> None:
-        """From now on messages may be put here, while `flags` allows it. `notify` is called after a put if
-        asleep[0] is not 0."""
+    def open(self, flags: Flags, asleep: Int64s, notify: Callable[[], None], *, puts: bool = True) -> None:
+        """From now on native code may write here, while `flags` allows it; with `puts` messages may be put. `notify` is
+        called after a put if asleep[0] is not 0."""
         if self._native is not None:
             self._native.open(flags, asleep, notify)
             self._is_open = True
-            self.put = self._native.put
+            if puts:
+                self.put = self._native.put
 
     def close(self) -> None:
         """From now on they may not."""
@@ -102,14 +109,23 @@ class SinglePut:
         if not self._is_open:
             return
         assert self._kernels is not None
-        topic = message.topic
-        if topic not in self._topics and type(topic) is str and len(topic_field) == topic_field[0] + 1:
-            self._topics[topic] = self._kernels.Topic(topic, topic_field)
+        self.learn_topic(message.topic, topic_field)
         for host in (message.born_host, message.store_host):
             if host not in self._hosts and [type(host), *map(type, host)] == [tuple, str, int]:
                 if len(self._hosts) >= HOSTS_MAX:
                     self._hosts.clear()
                 self._hosts[host] = HOST_BYTES[host]
+
+    def learn_topic(self, topic: str, topic_field: bytes) -> None:
+        """The topic is known from now on; `topic_field` is what a record has of it."""
+        if (
+            self._is_open
+            and topic not in self._topics
+            and type(topic) is str
+            and len(topic_field) == topic_field[0] + 1
+        ):
+            assert self._kernels is not None
+            self._topics[topic] = self._kernels.Topic(topic, topic_field)
 
     # ------------------------------------------------------------------ what it counted
 

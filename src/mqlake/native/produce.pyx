@@ -1,0 +1,175 @@
+# cython: language_level=3, infer_types=True, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, embedsignature=False
+"""The sends of one read of a connection: from its bytes to the log and to their answers, in one call.
+
+    frames ─ read_sends ─▶ columns ─▶ what Python knows: file, queues' offsets, topics ─ write_sends ─▶ log, answers
+                              └─▶ left to FastSend: half messages, commits, a file that is full, a lock that is held
+
+As in `single`, the interpreter lock is held from the first line to the last, so no other thread of Python sees anything
+half done.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+
+from mqlake.native.append cimport publish
+from mqlake.native.frame_layout cimport JSON, ROCKETMQ
+from mqlake.native.prim cimport *
+from mqlake.native.requests cimport *
+from mqlake.native.send_layout cimport *
+from mqlake.native.sends cimport *
+from mqlake.native.single cimport *
+from mqlake.native.text cimport equals
+
+from mqlake.native import send_layout as _layout
+
+cdef extern from "Python.h":
+    PyObject *PyList_GET_ITEM(PyObject *items, Py_ssize_t at)
+    PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t at)
+    PyObject *PyLong_FromLongLong(long long number)
+    int PyDict_SetItem(PyObject *items, PyObject *key, PyObject *value)
+
+
+cdef bint may_be_send(Bytes data, i64 end) noexcept:
+    """True if data[:end] begins with a frame whose header may be a send's: those of most other requests begin with
+    their code."""
+    if end < 20:
+        return False
+    if data[4] == JSON:
+        if not equals(data, 8, 8, b'{"code":'):
+            return data[8] == 123
+        return equals(data, 16, 4, b"310,") or equals(data, 16, 4, b"320,") or equals(data, 16, 3, b"10,")
+    code = load16(data, 8)
+    return data[4] == ROCKETMQ and (code == SEND_MESSAGE or code == SEND_MESSAGE_V2 or code == SEND_BATCH_MESSAGE)
+
+
+cdef bint put_sends(NativePut log, Tables *t, Bytes data, SoFar *found, PyObject *queues, Written *written) noexcept:
+    """True if all messages in the columns are in the log now, and their answers written; else nothing has changed.
+
+    `queues`: (topic, queue id) of the queues by their numbers. Of a queue without messages nothing is known here."""
+    columns = t.columns
+    cdef i64 size = 0, n = 0, start, place, puts = 0, made = 0
+    cdef PyObject *key
+    cdef PyObject *following[SENDS_MAX]
+    cdef PyObject *topics[SENDS_MAX]
+    cdef PyObject *end
+    cdef PyObject *timestamp
+    cdef bint good = True
+    if not log.takes_puts():
+        return False
+    while n < found.messages:
+        size += columns[FRAME_SIZE][n]
+        n += columns[MESSAGES][n]
+    start = log.room_for(size)
+    if start < 0:
+        return False
+    for place in range(found.places):
+        key = PyList_GET_ITEM(queues, columns[TOUCHED][place])
+        topics[place] = found_in(<PyObject *>log.topics, PyTuple_GET_ITEM(key, 0))
+        if topics[place] == NULL or not read_number(found_in(<PyObject *>log.offsets, key), &columns[NEXT_OFFSET][place]):
+            return False
+    now = now_ns()
+    written[0] = write_sends(
+        t, log.file_at, log.file_size, start, log.file_base, data, found.messages, now // 1_000_000
+    )
+    if written.messages != found.messages:  # what is there has no size
+        return False
+    end, timestamp = PyLong_FromLongLong(start + written.size), PyLong_FromLongLong(now // 1_000_000)
+    for place in range(found.places):
+        following[place] = PyLong_FromLongLong(columns[NEXT_OFFSET][place])
+        good = good and following[place] != NULL
+        made += 1
+    if good and end != NULL and timestamp != NULL:  # and from here on nothing can fail: the keys are there
+        for place in range(found.places):
+            PyDict_SetItem(<PyObject *>log.offsets, PyList_GET_ITEM(queues, columns[TOUCHED][place]), following[place])
+            log.count(<Topic>topics[place], columns[QUEUE_MESSAGES][place], columns[QUEUE_BYTES][place])
+            puts += columns[QUEUE_PUTS][place]
+        size_records(columns, log.file_at, start, written.messages)
+        publish(log.file_at, start, columns[SIZE][0])
+        log.ends_at(end, timestamp)
+        log.note_time(<Topic>topics[0], written.size, puts, now)
+        log.wake()
+    else:
+        PyErr_Clear()
+        good = False
+    for place in range(made):
+        Py_XDECREF(following[place])
+    Py_XDECREF(end)
+    Py_XDECREF(timestamp)
+    return good
+
+
+cdef class NativeSends:
+    """Takes sends with the arrays of one FastSend, into the log of `log`; None: they are only read."""
+    cdef NativePut log
+    cdef object numbers, octets
+    cdef list queues
+    cdef i64 record_max
+    cdef Tables tables
+    cdef readonly i64 messages
+    cdef readonly i64 places
+    cdef readonly i64 transactional
+    cdef readonly i64 why
+    cdef readonly i64 end
+    cdef readonly bytes answers
+
+    def __init__(self, NativePut log):
+        self.log = log
+
+    def use(self, i64[::1] numbers, u8[::1] octets, list queues, i64 record_max):
+        """The arrays, the names of the queues that they know (a list that grows with them), and the size of the largest
+        record."""
+        if numbers.shape[0] < 2 * PARTS or numbers[2 * COLUMNS + 1] - numbers[2 * COLUMNS] != _layout.ROWS * SENDS_MAX:
+            raise ValueError("these are no arrays of send_layout")
+        self.numbers, self.octets, self.queues, self.record_max = numbers.base, octets.base, queues, record_max
+        self.tables = tables_of(&numbers[0], &octets[0])
+
+    def take(self, data, i64 start, i64 host, bint writes):
+        """Reads the sends of the client at `host` from data[start:], as many as fit into the columns, and `writes` them
+        to the log; where the next frame begins.
+
+        `why` says what is there (see read_sends), `messages`, `places` and `transactional` what is in the columns. With
+        `answers` all of these messages are in the log, which ends at `end`; None: they are still to be stored."""
+        cdef Py_buffer view
+        if self.queues is None:
+            raise ValueError("there are no arrays yet")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= start <= view.len:
+                raise ValueError(f"{start} of {view.len} bytes")
+            return self.take_from(<Bytes>view.buf, start, view.len, host, writes)
+        finally:
+            PyBuffer_Release(&view)
+
+    def take_read(self, data, i64 end, i64 host):
+        """As `take`, of data[:end]; 0, and nothing was read, if that begins with no send."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= end <= view.len:
+                raise ValueError(f"{end} of {view.len} bytes")
+            if self.queues is None or not may_be_send(<Bytes>view.buf, end):
+                self.messages, self.answers = 0, None
+                return 0
+            return self.take_from(<Bytes>view.buf, 0, end, host, True)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef i64 take_from(self, Bytes data, i64 start, i64 end, i64 host, bint writes) except -1:
+        cdef SoFar found
+        cdef Written written
+        found.messages = found.text_end = found.places = found.transactional = 0
+        self.answers = None
+        self.why = read_sends(&self.tables, data, &start, end, host, self.record_max, &found)
+        if (
+            found.messages > 0
+            and found.transactional == 0
+            and writes
+            and self.log is not None
+            and put_sends(self.log, &self.tables, data, &found, <PyObject *>self.queues, &written)
+        ):
+            self.answers = PyBytes_FromStringAndSize(<char *>self.tables.answers, written.answers_size)
+            self.end = self.tables.columns[PHYSICAL_OFFSET][0] + written.size
+        self.messages, self.places, self.transactional = found.messages, found.places, found.transactional
+        return start
