@@ -16,10 +16,9 @@ from types import TracebackType
 from mqlake.errors import WrongFileSizeError
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
-from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_reader import LogChunk, LogReader
+from mqlake.store.log.log_reader import LogChunk, LogReader, open_log
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
 from mqlake.store.store_view import StoreView
 
@@ -72,9 +71,7 @@ class ReadOnlyStore(StoreView):
         if os.path.isdir(config.index_dir):
             index = IndexService(config, read_only=True)
             index.load(True, None)
-        log = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
-        log.load()
-        super().__init__(config, log, consume_queues, index)
+        super().__init__(config, open_log(config), consume_queues, index)
         LogReader(self.commit_log_files).find_end()
         self._correct_min_offsets()
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from mqlake.cli.main import cli
 from mqlake.errors import StoreCorruptError
 from mqlake.store.check.repair import ActionKind, plan_repair, repair_store
 from mqlake.store.check.verify import verify_store
@@ -88,6 +90,28 @@ def test_no_order_of_the_files_loses_a_message(whole: Path, tmp_path: Path, orde
     with open_store(root, SETTINGS) as store:
         assert store.put_message(message(150)).is_ok
     assert sorted(numbers_in(root)) == sorted(message(number).body for number in range(151))
+
+
+@pytest.mark.parametrize("names", [{0: 7}, {1: 8}, {0: 4, 1: 5, 2: 6}])
+def test_commands_that_only_read_name_the_file_too(
+    whole: Path, tmp_path: Path, names: dict[int, int]
+) -> None:
+    """Else `store info` would say that nothing can be saved of what a repair heals."""
+    root = tmp_path / "store"
+    shutil.copytree(whole, root)
+    for number, wrong in names.items():
+        old, new = (root / "commitlog" / f"{place * FILE_SIZE:020d}" for place in (number, wrong))
+        old.rename(new)
+    if len(names) == 3:
+        (root / "commitlog" / f"{3 * FILE_SIZE:020d}").unlink()
+    for command in ("info", "dump"):
+        done = CliRunner().invoke(cli, ["store", command, str(root)])
+        assert done.exit_code == 1
+        assert (
+            f"{min(names.values()) * FILE_SIZE:020d}: corrupt at byte 0: its records are those of"
+            in done.output
+        )
+        assert "`mqlake store repair` gives it that name back" in done.output
 
 
 def test_a_copy_in_the_place_of_another_file_is_refused_and_named(whole: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from mqlake.store.files.store_lock import AbortFile, StoreLock, lock_holder
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.kept_copies import describe_kept
 from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, used_files
-from mqlake.store.log.misnamed import copied_files, misnamed_files
+from mqlake.store.log.misnamed import copied_files, misnamed_files, misnamed_text
 from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, last_exit_of
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
@@ -155,7 +155,7 @@ def _verify(
     settled = report.clean_exit and report.writer is None
     report.min_offset = log.min_offset
     for path, right in misnamed_files(config.commit_log_dir, config.mapped_file_size_commit_log).items():
-        text = f"its records are those of {os.path.basename(right)}: `mqlake store repair` gives it that name back"
+        text = misnamed_text(right)
         findings.damage("file name", path, 0, text)
     for path, right in copied_files(config.commit_log_dir, config.mapped_file_size_commit_log).items():
         text = f"its records are those of {os.path.basename(right)}, which has them itself: a copy lies in its place"

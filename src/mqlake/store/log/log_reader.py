@@ -27,12 +27,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from mqlake.base.progress import Progress
-from mqlake.errors import ForeignFormatError
+from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanRoom, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.misnamed import raise_if_misnamed
 
 CHUNK_RECORDS = 8192
 """Few enough that what a pass has read is still in the processor's cache when the next pass over it comes."""
@@ -241,14 +242,20 @@ class Hole:
 
 
 def open_log(config: MessageStoreConfig) -> MappedFileQueue:
-    """The commit log's files, read-only. Raises WrongFileSizeError, StoreCorruptError (a file is missing)."""
+    """The commit log's files, read-only. Raises WrongFileSizeError, StoreCorruptError (a file is missing, or has
+    another's name)."""
     files = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
-    files.load()
+    try:
+        files.load()
+    except StoreCorruptError:
+        raise_if_misnamed(files.directory, files.file_size)
+        raise
     return files
 
 
 def refuse_foreign(files: MappedFileQueue) -> None:
-    """Raises ForeignFormatError if the first file holds data, but no record at all."""
+    """Raises ForeignFormatError if the first file holds data, but no record at all; StoreCorruptError if its records
+    are another file's."""
     if not files.mapped_files:
         return
     first = files.mapped_files[0]
@@ -258,6 +265,7 @@ def refuse_foreign(files: MappedFileQueue) -> None:
     if check.kind in (RecordKind.MESSAGE, RecordKind.BLANK):
         return
     if find_record(first.array, 0, first.file_size, first.file_from_offset) < 0:
+        raise_if_misnamed(files.directory, files.file_size)
         raise ForeignFormatError(
             f"{first.path}: there is no RocketMQ record in it ({check.reason}); "
             "it is of another program, of a newer version, or nothing can be saved of it"

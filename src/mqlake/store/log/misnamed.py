@@ -17,6 +17,7 @@ import os
 
 import numpy as np
 
+from mqlake.errors import StoreCorruptError
 from mqlake.formats.columns import scan_records
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
@@ -29,6 +30,19 @@ MAGICS = tuple(code.to_bytes(4, "big", signed=True) for code in (MESSAGE_MAGIC_C
 SEARCH_BYTES = 16 << 20
 HEAD_BYTES = 4096
 """Zeros at its beginning make a file one that may be empty."""
+
+
+def misnamed_text(right: str) -> str:
+    """What is wrong with a file whose path should be `right`, and what to do."""
+    return (
+        f"its records are those of {os.path.basename(right)}: `mqlake store repair` gives it that name back"
+    )
+
+
+def raise_if_misnamed(directory: str, file_size: int) -> None:
+    """Raises StoreCorruptError if a file of the log has a name that is not its own. OSError."""
+    for path, right in sorted(misnamed_files(directory, file_size).items()):
+        raise StoreCorruptError(path, 0, misnamed_text(right))
 
 
 def misnamed_files(directory: str, file_size: int) -> dict[str, str]:
