@@ -46,9 +46,9 @@ class Pulls:
     def __init__(self) -> None:
         kernels = native.module("pulls")
         assert kernels is not None
-        self.kernels = kernels
         self.numbers: Int64s = np.zeros(layout.NUMBERS_SIZE, np.int64)
         self.octets = np.zeros(layout.OCTETS_SIZE, np.uint8)
+        self.native = kernels.NativePulls(self.numbers, self.octets)
         self.records: list[list[bytes]] = [[], []]
         self.places: list[list[int]] = [[], []]
         log = b""
@@ -100,14 +100,12 @@ class Pulls:
         pulls = self.numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
         start, sent, done = 0, b"", 1
         while done:
-            count = self.kernels.match_pulls(
-                received, start, len(received), 0, len(HEADERS), self.numbers, self.octets
-            )
+            count = self.native.match(received, start, 0, len(HEADERS))
             ready = 0
             while ready < count and self._prepare(pulls[ready]):
                 ready += 1
-            done, size, took = self.kernels.give_pulls(ready, self.writer.fileno(), self.numbers, self.octets)
-            assert took == size
+            done = self.native.give(ready, self.writer.fileno())
+            assert self.native.sent == self.native.size
             start = int(pulls[done - 1, layout.END]) if done else start
             while more := _received(self.reader):
                 sent += more

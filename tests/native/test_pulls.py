@@ -83,7 +83,7 @@ def test_headers_are_recognised_as_by_a_regular_expression(texts: list[bytes], h
         if size <= len(data) - cut:
             whole.append(text)
     received = np.frombuffer(data[: max(0, len(data) - cut)], np.uint8)
-    count = kernels.match_pulls(received, 0, len(received), hint, len(PLANS), numbers, octets)
+    count = kernels.NativePulls(numbers, octets).match(received, 0, hint, len(PLANS))
     pulls = numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)[:count]
     wanted = expected(whole)
     assert [tuple(pull[: layout.END]) for pull in pulls.tolist()] == wanted
@@ -95,8 +95,16 @@ def test_headers_are_recognised_as_by_a_regular_expression(texts: list[bytes], h
 def test_lengths_that_lie(before: bytes, after: bytes) -> None:
     numbers, octets = tables()
     received = np.frombuffer(before + frame(b"".join(PLANS[0])) + after, np.uint8)
+    pulls = kernels.NativePulls(numbers, octets)
     for start in range(len(received)):
-        assert 0 <= kernels.match_pulls(received, start, len(received), 0, 2, numbers, octets) <= 1
+        assert 0 <= pulls.match(received, start, 0, 2) <= 1
+    for bad in ((len(received) + 1, 0, 2), (-1, 0, 2), (0, -1, 2), (0, 0, 0), (0, 0, layout.PLANS_MAX + 1)):
+        with pytest.raises(ValueError, match="bytes, plan"):
+            pulls.match(received, *bad)
+    with pytest.raises(ValueError, match="17 pulls"):
+        pulls.give(layout.PULLS_MAX + 1, -1)
+    with pytest.raises(ValueError, match="no arrays of pull_layout"):
+        kernels.NativePulls(numbers[1:], octets)
 
 
 @pytest.mark.parametrize("n", [0, 7, MESSAGES - 1])

@@ -2,14 +2,16 @@
 # cython: initializedcheck=False, embedsignature=False
 """Usual pulls: frames to numbers, and units to answers that leave straight from the mapped log.
 
-    frames ──match_pulls──▶ plan and numbers of each ─▶ fast_pull: units, file and limits ──give_pulls──▶ sendmsg
-                                                                                  head │ run │ run │ head │ …
+    frames ──match──▶ plan and numbers of each ─▶ fast_pull: units, file and limits ──give──▶ sendmsg
+                                                                      head │ run │ run │ head │ …
 
 A plan (see fast_pull) is a header without its three numbers. Nothing is copied but units, heads and short runs: sendmsg
 gets the stretches of the mapped log in which the records lie. What does not fit into the socket is gathered by
-`take_rest`.
+`rest`.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX
 from libc.string cimport memset
 
@@ -135,7 +137,7 @@ cdef i64 choose(i64 *pull, i64 *plan, i64 *numbers, Room octets) noexcept nogil:
 
 cdef Given give(i64 count, int fd, i64 *numbers, Room octets) noexcept nogil:
     """Answers the first of `count` pulls, as many as lead to their own whole records; how many, the bytes of the
-    answers, how many of these the socket `fd` took: with -1 none, they are left for `take_rest`."""
+    answers, how many of these the socket `fd` took: with -1 none, they are left for `rest`."""
     cdef Pull *pulls = <Pull *>(numbers + PULLS_AT)
     cdef Plan *rows = <Plan *>numbers
     cdef i64 *runs = numbers + RUNS_AT
@@ -205,53 +207,57 @@ cdef Given give(i64 count, int fd, i64 *numbers, Room octets) noexcept nogil:
 # --- for Python ----------------------------------------------------------------------------------------------
 
 
-cdef int check(i64[::1] numbers, u8[::1] octets) except -1:
-    if numbers.shape[0] != NUMBERS_SIZE or octets.shape[0] != OCTETS_SIZE:
-        raise ValueError("these are no arrays of pull_layout")
-    return 0
+cdef class NativePulls:
+    """Reads and answers pulls with the two arrays of a FastPull (see pull_layout).
 
+    `size`, `sent`: bytes of the last answers, and how many of them the socket took."""
+    cdef i64[::1] numbers
+    cdef u8[::1] octets
+    cdef readonly i64 size
+    cdef readonly i64 sent
 
-def match_pulls(const u8[::1] data, i64 start, i64 stop, i64 hint, i64 plans, i64[::1] numbers, u8[::1] octets):
-    """How many pulls of known plans begin data[start:stop]. `hint` is the plan that is tried first, of `plans`."""
-    check(numbers, octets)
-    if not 0 <= start <= stop <= data.shape[0] or not 0 < plans <= PLANS_MAX or hint < 0:
-        raise ValueError(f"{start}:{stop} of {data.shape[0]} bytes, plan {hint} of {plans}")
-    cdef Bytes received = bytes_of(data)
-    cdef i64 *cells = &numbers[0]
-    cdef Bytes texts = &octets[0]
-    cdef i64 count
-    with nogil:
-        count = match(received, start, stop, hint, plans, cells, texts)
-    return count
+    def __init__(self, i64[::1] numbers, u8[::1] octets):
+        if numbers.shape[0] != NUMBERS_SIZE or octets.shape[0] != OCTETS_SIZE:
+            raise ValueError("these are no arrays of pull_layout")
+        self.numbers, self.octets = numbers, octets
 
+    def match(self, data, i64 start, i64 hint, i64 plans):
+        """How many pulls of known plans begin data[start:]. `hint` is the plan that is tried first, of `plans`."""
+        cdef Py_buffer view
+        cdef i64 count
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= start <= view.len or not 0 < plans <= PLANS_MAX or hint < 0:
+                raise ValueError(f"{start} of {view.len} bytes, plan {hint} of {plans}")
+            count = match(<Bytes>view.buf, start, view.len, hint, plans, &self.numbers[0], &self.octets[0])
+        finally:
+            PyBuffer_Release(&view)
+        return count
 
-def give_pulls(i64 count, int fd, i64[::1] numbers, u8[::1] octets):
-    """Answers the first of `count` pulls (see give); (how many, bytes of the answers, how many `fd` took)."""
-    check(numbers, octets)
-    if not 0 <= count <= PULLS_MAX:
-        raise ValueError(f"{count} pulls")
-    cdef i64 *cells = &numbers[0]
-    cdef Room texts = &octets[0]
-    cdef Given given
-    with nogil:
-        given = give(count, fd, cells, texts)
-    return given.pulls, given.size, given.sent
+    def give(self, i64 count, int fd):
+        """Answers the first of `count` pulls (see give); how many."""
+        if not 0 <= count <= PULLS_MAX:
+            raise ValueError(f"{count} pulls")
+        cdef i64 *cells = &self.numbers[0]
+        cdef Room texts = &self.octets[0]
+        cdef Given given
+        with nogil:
+            given = give(count, fd, cells, texts)
+        self.size, self.sent = given.size, given.sent
+        return given.pulls
 
-
-def take_rest(i64 sent, i64[::1] numbers, u8[::1] data):
-    """Copies what the socket did not take of the last answers, all after the first `sent` bytes, into `data`; how many
-    bytes."""
-    cdef iovec *iov = <iovec *>&numbers[IOV_AT]
-    cdef Room out = room_of(data)
-    cdef i64 at = 0, length, skipped
-    if numbers.shape[0] != NUMBERS_SIZE:
-        raise ValueError("this is no array of pull_layout")
-    for part in range(numbers[IOV_COUNT]):
-        length = iov[part].iov_len
-        skipped = min(sent, length)
-        sent -= skipped
-        if length - skipped > data.shape[0] - at:
-            break
-        copy(out, at, <Bytes>iov[part].iov_base, skipped, length - skipped)
-        at += length - skipped
-    return at
+    def rest(self):
+        """What the socket did not take of the last answers."""
+        cdef bytes rest = PyBytes_FromStringAndSize(NULL, self.size - self.sent)
+        cdef iovec *iov = <iovec *>&self.numbers[IOV_AT]
+        cdef Room out = <Room>PyBytes_AS_STRING(rest)
+        cdef i64 at = 0, length, skipped, sent = self.sent
+        for part in range(self.numbers[IOV_COUNT]):
+            length = iov[part].iov_len
+            skipped = min(sent, length)
+            sent -= skipped
+            if length - skipped > self.size - self.sent - at:
+                break
+            copy(out, at, <Bytes>iov[part].iov_base, skipped, length - skipped)
+            at += length - skipped
+        return rest

@@ -7,8 +7,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import FastPull, PullPlan
 from mqlake.client.records import MessageClientExt, decode_messages
-from mqlake.formats.columns import Int64s
 from mqlake.native import pull_layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import SubscriptionData
@@ -556,24 +554,27 @@ def test_a_socket_takes_what_it_can(tmp_path: Path, compiled: bool, kept: int) -
         await peer.dispatched()
         pull = frame(0, topic="Large") + frame(1, topic="Large", opaque=8)
         await ways.take(pull, 2)
-        kernels = ways.path._kernels
-        assert kernels is not None
+        native_pulls = ways.path._native
 
         class Short:
             """A socket that takes no more than `kept` bytes."""
 
-            match_pulls, take_rest = staticmethod(kernels.match_pulls), staticmethod(kernels.take_rest)
+            match = staticmethod(native_pulls.match)
 
-            def give_pulls(self, count: int, fd: int, numbers: Int64s, *more: object) -> tuple[int, int, int]:
+            def give(self, count: int, fd: int) -> int:
                 assert fd >= 0
-                done, size, _ = kernels.give_pulls(count, -1, numbers, *more)
-                everything = np.empty(size, np.uint8)
-                assert kernels.take_rest(0, numbers, everything) == size
-                taken = min(kept, size)
-                assert os.write(fd, everything[:taken].data) == taken
-                return done, size, taken
+                done: int = native_pulls.give(count, -1)
+                self.size, everything = native_pulls.size, native_pulls.rest()
+                assert len(everything) == self.size
+                self.sent = min(kept, self.size)
+                assert os.write(fd, everything[: self.sent]) == self.sent
+                self._left = everything[self.sent :]
+                return done
 
-        ways.path._kernels = cast(ModuleType, Short())
+            def rest(self) -> bytes:
+                return self._left
+
+        ways.path._native = Short()
         await ways.take(pull, 2)
 
     play(tmp_path, scene)
@@ -642,9 +643,9 @@ def test_units_that_were_read_ahead(tmp_path: Path) -> None:
 
 def test_the_first_pull_loads_the_kernels(tmp_path: Path) -> None:
     async def scene(ways: Ways, _: Peer) -> None:
-        path, ways.path._kernels = ways.path, None
+        path, ways.path._native = ways.path, None
         await ways.take(frame())
-        assert (path._kernels is not None) == ways.compiled
+        assert (path._native is not None) == ways.compiled
         await ways.take(frame(), 1)
         assert bool(path._rows) == ways.compiled
 

@@ -14,7 +14,7 @@ PullMessageProcessor unchanged. Statistics are counted at most STATISTICS_S late
 Where many pulls come, compiled code (native.pulls) recognises all plain ones of a read together, finds their records
 and sends them from the mapped log:
 
-    match_pulls ─▶ what the broker says of each plan, its queue's limits and units ─▶ give_pulls ─▶ counted
+    match ─▶ what the broker says of each plan, its queue's limits and units ─▶ give ─▶ counted
 
 Plain is a pull with a JSON header, of one queue, without access control, of all messages or of those with some tags.
 """
@@ -27,8 +27,7 @@ import sys
 import time
 from operator import is_, itemgetter
 from struct import Struct
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,7 +81,8 @@ _NUMBERS_IN_ROCKETMQ = re.compile(
 
 Key = tuple[bytes, ...]
 
-_NO_OFFSETS = np.empty(0, np.int64)
+_PULLS_AT = range(0, layout.RUNS_AT - layout.PULLS_AT, layout.PULL_SIZE)
+"""Where in the numbers of a step each pull has its own."""
 
 _ANSWER_MARKS = (1_357_924_680_111, 1_357_924_680_222, 1_357_924_680_333, 1_357_924_444)
 """Of nextBeginOffset, minOffset, maxOffset and opaque, in the order in which an answer has them."""
@@ -195,18 +195,19 @@ class FastPull:
         self._uncounted: list[PullPlan] = []
         self._latencies = latencies
         self._access = broker.access
-        self._kernels: ModuleType | None = None
+        self._native: Any = None
+        """A NativePulls, once plain pulls are native code's."""
         self._rows: list[PullPlan] = []
         self._hint = 0
         self.tables = PullTables.make()
         self.cells, self._view = self.tables.numbers.data, self.tables.octets.data
-        self._pulls = self.tables.numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
+        self._pulls = self.cells[layout.PULLS_AT : layout.RUNS_AT]
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the pull whose frame begins at data[start], and plain ones after it; where the next frame begins,
         `start` when it is not for here."""
-        if self._rows and self._kernels is not None:
-            following = self._take(self._kernels, connection, data, start)
+        if self._rows:
+            following = self._take(connection, data, start)
             if following > start:
                 return following
         return self._take_one(connection, data, start)
@@ -356,13 +357,13 @@ class FastPull:
 
     # --- plain pulls, many at a time
 
-    def _take(self, kernels: ModuleType, connection: Connection, data: memoryview, start: int) -> int:
+    def _take(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the plain pulls at the beginning of data[start:]; where the next frame begins."""
         if not self.takes_plain_pulls:
             return start
         began = time.monotonic_ns()
-        buf = np.frombuffer(data, np.uint8)
-        count = kernels.match_pulls(buf, start, len(buf), self._hint, len(self._rows), *self.tables)
+        native_pulls = self._native
+        count = native_pulls.match(data, start, self._hint, len(self._rows))
         ready: list[PullPlan] = []
         arrays = []  # what keeps their files mapped
         for number in range(count):
@@ -374,16 +375,13 @@ class FastPull:
             ready.append(plan)
         if not ready or not self._rows:
             return start
-        fd = connection.descriptor()
-        done, size, sent = kernels.give_pulls(len(ready), fd, *self.tables)
+        done = native_pulls.give(len(ready), connection.descriptor())
         if not done:
             return start
-        if sent < size:
-            rest = np.empty(size - sent, np.uint8)
-            kernels.take_rest(sent, self.tables.numbers, rest)
-            connection.send_buffers((rest.data,), len(rest))
+        if native_pulls.sent < native_pulls.size:
+            connection.send_encoded(native_pulls.rest())
         elapsed = time.monotonic_ns() - began
-        pulls = self._pulls[:done].tolist()
+        pulls = [self._pulls[at : at + layout.PULL_SIZE].tolist() for at in _PULLS_AT[:done]]
         for plan, pull in zip(ready, pulls, strict=False):
             self._taken(connection, plan, pull, elapsed)
         self._hint = (ready[done - 1].row + 1) % len(self._rows)
@@ -502,7 +500,7 @@ class FastPull:
 
     def _make_row(self, plan: PullPlan, pieces: Key) -> None:
         """Has compiled code know a plan, of which a pull was answered."""
-        if self._kernels is None and not self.load():
+        if self._native is None and not self.load():
             return
         if self._access is not None or plan.header.max_msg_nums > layout.MESSAGES_MAX:
             return
@@ -550,12 +548,11 @@ class FastPull:
         self._rows, self._hint = [], 0
 
     def load(self) -> bool:
-        """Loads the kernels, once; True if there are any, and may be used here. Plain pulls are theirs from then on."""
-        if self._kernels is None and sys.platform == "linux":
-            kernels = native.module("pulls")
-            if kernels is not None:
-                self._kernels = kernels
-        return self._kernels is not None
+        """Loads native code, once; True if there is any that may be used here. Plain pulls are its own from then on."""
+        pulls = native.module("pulls") if sys.platform == "linux" else None
+        if self._native is None and pulls is not None:
+            self._native = pulls.NativePulls(*self.tables)
+        return self._native is not None
 
     # --- statistics
 
