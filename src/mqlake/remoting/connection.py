@@ -301,7 +301,10 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         return ""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        buffer = self._endpoint.scratch if self._tls is not None else self._buffer.get_buffer()
+        if self._tls is not None or self._buffer.is_empty:
+            self._room = SCRATCH_SIZE
+            return self._endpoint.scratch
+        buffer = self._buffer.get_buffer()
         self._room = len(buffer)
         return buffer
 
