@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,18 +70,20 @@ class SlowFile(MappedFile):
         super().write_at(position, data)
 
 
-class SlowKernels:
-    """Native code whose page of the log is not there yet."""
+class SlowSends:
+    """Native code that stores nothing by itself, and whose page of the log is not there yet."""
 
-    def __init__(self, kernels: ModuleType) -> None:
-        self._kernels = kernels
+    def __init__(self) -> None:
+        produce = native.module("produce")
+        assert produce is not None
+        self._sends = produce.NativeSends(None)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._kernels, name)
+        return getattr(self._sends, name)
 
-    def store_sends(self, *arguments: object) -> object:
+    def store(self, *arguments: object) -> object:
         slow_writes.wait()
-        return self._kernels.store_sends(*arguments)
+        return self._sends.store(*arguments)
 
 
 @pytest.mark.parametrize("way", ["without a map", "compiled"])
@@ -92,11 +94,9 @@ def test_sends_that_a_slow_write_holds_up_are_refused(tmp_path, monkeypatch, way
     async def scene(peer: Peer) -> None:
         if way == "compiled":
             peer.controller.load_compiled()
-            fast_send, produce = peer.controller.server.fast_paths[0], native.module("produce")
-            assert produce is not None
-            assert isinstance(fast_send, FastSend) and fast_send.kernels is not None
-            fast_send.kernels = SlowKernels(fast_send.kernels)
-            fast_send._sends = produce.NativeSends(None)  # which stores nothing by itself
+            fast_send = peer.controller.server.fast_paths[0]
+            assert isinstance(fast_send, FastSend) and fast_send.native is not None
+            fast_send.native = SlowSends()
             fast_send._prepare()
         for _ in range(3):  # after which the fast path knows the queue
             assert (await peer.send("T")).code == ResponseCode.SUCCESS

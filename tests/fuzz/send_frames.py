@@ -69,7 +69,7 @@ def run(size: int, seed: int = 1) -> tuple[int, int]:
         brokers = TwoBrokers(tempfile.gettempdir())
         fast = brokers.fast.server.fast_paths[0]
         assert isinstance(fast, FastSend)
-        fast._sends = Exact(fast._sends)
+        fast.native = Exact(fast.native)
         while brokers.runs < RUNS_A_DIRECTORY and done < size:
             data = frames(chance)
             done += len(data)

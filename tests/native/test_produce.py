@@ -10,7 +10,7 @@ import pytest
 
 from mqlake import native
 from mqlake.broker.controller import BrokerController
-from mqlake.native.send_layout import NEED_MORE, SLOW_PATH
+from mqlake.native.send_layout import NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand
@@ -41,7 +41,7 @@ def on_a_broker(directory: Path, scene: Callable[[BrokerController], Awaitable[N
 
 def test_a_read_is_stored_and_answered(tmp_path: Path) -> None:
     async def scene(controller: BrokerController) -> None:
-        sends, store = fast_path(controller)._sends, controller.broker.store
+        sends, store = fast_path(controller).native, controller.broker.store
         data = send(opaque=1) + batch(item(), item(), opaque=2)
         before = store.max_phy_offset
         assert sends.take_read(data + data[:30], len(data) + 30, HOST) == len(data)
@@ -58,7 +58,7 @@ def test_what_it_leaves_has_changed_nothing(tmp_path: Path, why: str) -> None:
     """Else two would write the same place, or one who must not."""
 
     async def scene(controller: BrokerController) -> None:
-        sends, store = fast_path(controller)._sends, controller.broker.store
+        sends, store = fast_path(controller).native, controller.broker.store
         log = store.commit_log
         data = {"half": half(), "other": send(topic="Others")}.get(why, send())
         ends = store.max_phy_offset, dict(log.queue_offsets), log.single.puts
@@ -83,7 +83,7 @@ def test_only_what_begins_as_a_send_is_read(tmp_path: Path, kind: SerializeType)
     """Pulls have their own fast path, and are not to be read twice."""
 
     async def scene(controller: BrokerController) -> None:
-        sends = fast_path(controller)._sends
+        sends = fast_path(controller).native
         for code, is_one in ((11, False), (310, True), (320, True), (10, True), (34, False), (3100, False)):
             data = encode_frame(RemotingCommand(code, ext_fields={"a": "b"}, serialize_type=kind))
             sends.take(send(), 0, HOST, False)
@@ -97,17 +97,39 @@ def test_only_what_begins_as_a_send_is_read(tmp_path: Path, kind: SerializeType)
 
 def test_sizes_that_lie(tmp_path: Path) -> None:
     async def scene(controller: BrokerController) -> None:
-        sends = fast_path(controller)._sends
+        sends = fast_path(controller).native
         with pytest.raises(ValueError, match="31 of 30 bytes"):
             sends.take(bytes(30), 31, HOST, True)
         with pytest.raises(ValueError, match="31 of 30 bytes"):
             sends.take_read(bytes(30), 31, HOST)
         with pytest.raises(ValueError, match="no arrays of send_layout"):
             parts = fast_path(controller).parts
-            sends.use(parts.numbers[:50].copy(), parts.octets, [], 1)
+            sends.use(parts.numbers[:50].copy(), parts.octets, 1)
         with pytest.raises(ValueError, match="there are no arrays yet"):
             produce.NativeSends(None).take(send(), 0, HOST, True)
         for size in range(len(send())):
             assert sends.take_read(send(), size, HOST) == 0
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_queues_are_known_until_there_is_no_room(tmp_path: Path) -> None:
+    async def scene(controller: BrokerController) -> None:
+        fast = fast_path(controller)
+        fast._prepare()  # nothing is known
+        sends = fast.native
+        assert sends.queues == [("RMQ_SYS_TRANS_HALF_TOPIC", 0)]
+        assert not sends.add_queue(b"x" * 256, 0, ("x", 0))
+        added = 1
+        for form in (b"%0255d", b"%06d"):  # then none as long as the one that is sent to
+            while sends.add_queue(form % added, 3, (str(added), 3)):
+                added += 1
+        assert len(sends.queues) == added > 1000
+        sends.take(send(), 0, HOST, True)
+        assert sends.why == UNKNOWN_QUEUE
+        assert fast._learn(0)
+        assert sends.queues[1:] == [("Orders", 1)]
+        assert sends.take(send(), 0, HOST, True) == len(send())
+        assert sends.answers is not None
 
     on_a_broker(tmp_path, scene)

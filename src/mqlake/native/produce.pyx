@@ -104,9 +104,10 @@ cdef class NativeSends:
     """Takes sends with the arrays of one FastSend, into the log of `log`; None: they are only read."""
     cdef NativePut log
     cdef object numbers, octets
-    cdef list queues
+    cdef readonly list queues
     cdef i64 record_max
     cdef Tables tables
+    cdef i64 topics_end
     cdef readonly i64 messages
     cdef readonly i64 places
     cdef readonly i64 transactional
@@ -117,13 +118,31 @@ cdef class NativeSends:
     def __init__(self, NativePut log):
         self.log = log
 
-    def use(self, i64[::1] numbers, u8[::1] octets, list queues, i64 record_max):
-        """The arrays, the names of the queues that they know (a list that grows with them), and the size of the largest
-        record."""
+    def use(self, i64[::1] numbers, u8[::1] octets, i64 record_max):
+        """New arrays, which know no queue, and the size of the largest record."""
         if numbers.shape[0] < 2 * PARTS or numbers[2 * COLUMNS + 1] - numbers[2 * COLUMNS] != _layout.ROWS * SENDS_MAX:
             raise ValueError("these are no arrays of send_layout")
-        self.numbers, self.octets, self.queues, self.record_max = numbers.base, octets.base, queues, record_max
-        self.tables = tables_of(&numbers[0], &octets[0])
+        self.numbers, self.octets, self.queues, self.record_max = numbers.base, octets.base, [], record_max
+        self.tables, self.topics_end = tables_of(&numbers[0], &octets[0]), 0
+
+    def add_queue(self, bytes topic, i64 queue_id, tuple name):
+        """Makes a queue known, with what it is called in the log; False if there is no room for it.
+
+        In TOPICS a topic stands as in a record, its length before it."""
+        cdef Tables *t = &self.tables
+        cdef Room topics = <Room>t.topics
+        cdef Bytes text = topic
+        cdef i64 number = len(self.queues), length = len(topic)
+        if number == QUEUES_MAX or self.topics_end + 1 + length > t.topics_size or length > 255:
+            return False
+        slot = queue_slot(t, text, 0, length, queue_id)
+        topics[self.topics_end] = length
+        copy(topics, self.topics_end + 1, text, 0, length)
+        t.queues[number][0], t.queues[number][1], t.queues[number][2] = queue_id, self.topics_end + 1, length
+        t.slots[slot] = number + 1
+        self.topics_end += 1 + length
+        self.queues.append(name)
+        return True
 
     def take(self, data, i64 start, i64 host, bint writes):
         """Reads the sends of the client at `host` from data[start:], as many as fit into the columns, and `writes` them
@@ -155,6 +174,25 @@ cdef class NativeSends:
             return self.take_from(<Bytes>view.buf, 0, end, host, True)
         finally:
             PyBuffer_Release(&view)
+
+    def store(self, u8[::1] out, i64 position, i64 base_offset, data, i64 count, i64 store_timestamp):
+        """Writes records of the first `count` messages in the columns, read from `data`, to out[position:], all but the
+        TOTALSIZE of the first one, and the answers (see write_sends); (how many messages, bytes of the records, the
+        answers)."""
+        cdef Py_buffer view
+        cdef Written written
+        if not 0 <= position <= out.shape[0] or not 0 <= count <= SENDS_MAX:
+            raise ValueError(f"{count} messages at {position} of {out.shape[0]}")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            written = write_sends(
+                &self.tables, &out[0], out.shape[0], position, base_offset, <Bytes>view.buf, count, store_timestamp
+            )
+            size_records(self.tables.columns, &out[0], position, written.messages)
+        finally:
+            PyBuffer_Release(&view)
+        answers = PyBytes_FromStringAndSize(<char *>self.tables.answers, written.answers_size)
+        return written.messages, written.size, answers
 
     cdef i64 take_from(self, Bytes data, i64 start, i64 end, i64 host, bint writes) except -1:
         cdef SoFar found

@@ -35,6 +35,7 @@ cdef struct Tables:
     Room text
     i64 text_size
     Bytes topics
+    i64 topics_size
     Bytes template
     Bytes extra
     i64 extra_size
@@ -62,6 +63,7 @@ cdef struct Written:
     i64 answers_size
 
 cdef Tables tables_of(i64 *numbers, Room octets) noexcept nogil
+cdef i64 queue_slot(Tables *t, Bytes data, i64 start, i64 length, i64 queue_id) noexcept nogil
 cdef i64 read_sends(
     Tables *t, Bytes data, i64 *start, i64 end, i64 host, i64 record_max, SoFar *so_far,
 ) noexcept nogil

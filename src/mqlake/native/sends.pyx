@@ -95,6 +95,7 @@ cdef Tables tables_of(i64 *numbers, Room octets) noexcept nogil:
     t.text = octets + numbers[2 * TEXT]
     t.text_size = numbers[2 * TEXT + 1] - numbers[2 * TEXT]
     t.topics = octets + numbers[2 * TOPICS]
+    t.topics_size = numbers[2 * TOPICS + 1] - numbers[2 * TOPICS]
     t.template = octets + numbers[2 * TEMPLATE]
     t.extra = octets + numbers[2 * EXTRA]
     t.extra_size = numbers[2 * EXTRA + 1] - numbers[2 * EXTRA]
@@ -748,71 +749,3 @@ cdef void put_half(Tables *t, Room log, i64 at, i64 n) noexcept nogil:
     properties = HEAD_SIZE + columns[BODY_LENGTH][n] + 1 + columns[TOPIC_LENGTH][n] + 2
     half[OF_GROUP_AT] = properties + columns[GROUP_START][n] - columns[SHARED_START][n]
     half[OF_GROUP_LENGTH] = columns[GROUP_LENGTH][n]
-
-
-# --- for Python ----------------------------------------------------------------------------------------------
-
-
-cdef Tables given(i64[::1] numbers, u8[::1] octets) except *:
-    """The parts of two arrays that begin as send_layout says."""
-    if numbers.shape[0] < 2 * PARTS or numbers[2 * COLUMNS + 1] - numbers[2 * COLUMNS] != ROWS * SENDS_MAX:
-        raise ValueError("these are no arrays of send_layout")
-    return tables_of(&numbers[0], &octets[0])
-
-
-def parse_sends(
-    const u8[::1] buf, i64 start, i64 end, i64 host, i64 record_max, so_far, i64[::1] numbers, u8[::1] octets
-):
-    """Reads simple sends and commits of the client at `host` from buf[start:end], after those that are in the columns
-    already, which `so_far` says; (where the next frame begins, why it stopped there (see read_sends), so far).
-
-    So far: how many messages, where their texts end, to how many queues they go, how many of them are half messages or
-    commits; at first 0 of each.
-    """
-    cdef SoFar found
-    cdef Tables t = given(numbers, octets)
-    cdef Bytes data = bytes_of(buf)
-    cdef i64 why
-    if not 0 <= start <= end <= buf.shape[0]:
-        raise ValueError(f"{start}:{end} of {buf.shape[0]} bytes")
-    found.messages, found.text_end, found.places, found.transactional = so_far
-    with nogil:
-        why = read_sends(&t, data, &start, end, host, record_max, &found)
-    return start, why, (found.messages, found.text_end, found.places, found.transactional)
-
-
-def store_sends(
-    u8[::1] out, i64 position, i64 base_offset, const u8[::1] buf, i64 count, i64 store_timestamp,
-    i64[::1] numbers, u8[::1] octets,
-):
-    """Writes records of the first `count` messages to out[position:], all but the TOTALSIZE of the first one, and the
-    answers (see write_sends); (how many messages, bytes of the records, bytes of the answers)."""
-    cdef Written written
-    cdef Tables t = given(numbers, octets)
-    cdef Bytes data = bytes_of(buf)
-    cdef Room log = room_of(out)
-    cdef i64 log_size = out.shape[0]
-    if not 0 <= position <= log_size or not 0 <= count <= SENDS_MAX:
-        raise ValueError(f"{count} messages at {position} of {log_size}")
-    with nogil:
-        written = write_sends(&t, log, log_size, position, base_offset, data, count, store_timestamp)
-        size_records(t.columns, log, position, written.messages)
-    return written.messages, written.size, written.answers_size
-
-
-def add_queue(i64 number, i64 topics_end, const u8[::1] topic, i64 queue_id, i64[::1] numbers, u8[::1] octets):
-    """Makes a queue known under `number`; the end of TOPICS. The caller has made sure of the room.
-
-    In TOPICS a topic stands as in a record, its length before it.
-    """
-    cdef Tables t = given(numbers, octets)
-    cdef i64 length = topic.shape[0]
-    slot = queue_slot(&t, &topic[0], 0, length, queue_id)
-    topics = &octets[numbers[2 * TOPICS]]
-    topics[topics_end] = length
-    copy(topics, topics_end + 1, &topic[0], 0, length)
-    t.queues[number][0] = queue_id
-    t.queues[number][1] = topics_end + 1
-    t.queues[number][2] = length
-    t.slots[slot] = number + 1
-    return topics_end + 1 + length

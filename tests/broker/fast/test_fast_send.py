@@ -249,7 +249,7 @@ def taken(controller: BrokerController) -> list[int]:
         return done
 
     path._store = counting  # type: ignore[method-assign]
-    path._sends = CountedSends(path._sends, numbers)
+    path.native = CountedSends(path.native, numbers)
     return numbers
 
 
@@ -568,7 +568,7 @@ def test_a_new_key_is_no_older_than_a_moment(
         async with running(tmp_path) as controller, Wire(controller) as wire:
             fast = fast_path(controller)
             await asyncio.to_thread(fast.load)
-            assert fast.kernels is not None
+            assert fast.native is not None
             frame = send(properties="")
             for _ in trying("the loop has made keys"):
                 if fast._new_keys[KEYS_LEFT]:
@@ -1172,7 +1172,7 @@ def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: 
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         assert len(await both_say(fast, plain, send(opaque=1) + send(opaque=2))) == 2
-        assert fast_path(fast).kernels is None
+        assert fast_path(fast).native is None
 
     on_two_brokers(tmp_path, scene)
 
@@ -1180,9 +1180,9 @@ def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: 
 def test_the_first_send_loads_the_kernels(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as controller, Wire(controller) as wire:
-            assert fast_path(controller).kernels is None
+            assert fast_path(controller).native is None
             await wire.say(send())  # to a topic that no message was stored of
-            assert fast_path(controller).kernels is not None
+            assert fast_path(controller).native is not None
             numbers = taken(controller)
             await wire.say(send())
             assert numbers == [1]

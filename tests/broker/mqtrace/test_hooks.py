@@ -292,7 +292,7 @@ def test_the_fast_paths_step_aside_only_while_there_is_a_hook(tmp_path: Path) ->
         sends, pulls, *_ = peer.controller.server.fast_paths
         sends.load()
         answered: list[str] = []
-        sends._sends = NotedSends(sends._sends, answered)
+        sends.native = NotedSends(sends.native, answered)
         for name in ("_answer", "_taken"):  # in Python, and by native code
 
             def counted(*args: object, real: object = getattr(pulls, name)) -> object:

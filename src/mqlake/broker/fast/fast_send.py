@@ -23,7 +23,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +55,6 @@ from mqlake.native.frame_layout import HEAD_ROOM, LETTERS, SHAPES_SIZE
 from mqlake.native.send_layout import (
     ACCESS_SIZE,
     ALLOWED_SLOTS,
-    ANSWERS,
     BORN_TIMESTAMP,
     CODE,
     COLUMNS,
@@ -116,7 +114,7 @@ from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import SCRATCH_SIZE, Connection
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.ha.replicas import Replicas
-from mqlake.store.log.appender import QueueId, Written
+from mqlake.store.log.appender import Written
 from mqlake.store.results import (
     AppendMessageResult,
     AppendMessageStatus,
@@ -203,8 +201,8 @@ class FastSend:
         self._broker = broker
         self._processor = processor
         self._transactions = transactions
-        self.kernels: ModuleType | None = None
-        """None until the first send."""
+        self.native: Any = None
+        """A NativeSends, from the first send on."""
         self._scratch = scratch
         self._open_turn = -1
         """The turn of the event loop in which native code may store what it reads."""
@@ -227,7 +225,7 @@ class FastSend:
         """Handles the sends at the beginning of data[start:] that the fast path takes; where the next frame begins."""
         if not _may_be_send(data[start + 8 : start + 20].tobytes()):
             return start
-        if self.kernels is None and not self.load():
+        if self.native is None and not self.load():
             return start
         host = host_number(connection)
         if host is None or not self._takes_sends():
@@ -246,7 +244,7 @@ class FastSend:
         flow = self._processor.flow_control
         if self._open_turn != flow.turn:  # what is asked once in a turn of the event loop
             store = self._broker.store
-            if self._signers is not None or self.latencies is not None or self.kernels is None:
+            if self._signers is not None or self.latencies is not None or self.native is None:
                 return 0
             if not self._takes_sends() or not store.takes_native_sends():
                 return 0
@@ -257,7 +255,7 @@ class FastSend:
             )
         else:
             self._keep_up()
-        sends = self._sends
+        sends = self.native
         taken: int = sends.take_read(self._scratch, size, host)
         if (frames := sends.answers) is None:
             return 0
@@ -295,7 +293,7 @@ class FastSend:
             keys[KEYS_LEFT] = 0
 
     def _take(self, connection: Connection, data: memoryview, start: int, host: int) -> int:
-        sends, store = self._sends, self._broker.store
+        sends, store = self.native, self._broker.store
         began, writes = time.monotonic_ns(), store.takes_native_sends()
         while True:
             following, count = sends.take(data, start, host, writes), sends.messages
@@ -325,24 +323,21 @@ class FastSend:
     def _store(self, connection: Connection, data: memoryview, began: int) -> int:
         """Stores the messages in the columns that native code has left to the store, as many sends as fit, and has them
         answered; how many messages."""
-        assert self.kernels is not None
-        kernels, sends, cells, parts = self.kernels, self._sends, self._cells, self.parts
+        sends, cells = self.native, self._cells
         count, places = sends.messages, sends.places
         if sends.transactional and (count := self._before_the_ended(count)) == 0:
             return 0
-        answers_size = 0
+        frames = b""
 
         def of_queues(row: int) -> list[int]:
             return cells[row * SENDS_MAX : row * SENDS_MAX + places].tolist()
 
         def write(mapped_file: MappedFile, queue_offsets: Sequence[int], store_timestamp: int) -> Written:
-            nonlocal answers_size
+            nonlocal frames
             for cell, offset in enumerate(queue_offsets, NEXT_OFFSET * SENDS_MAX):
                 cells[cell] = offset
             out, position, base = mapped_file.array, mapped_file.wrote_position, mapped_file.file_from_offset
-            done, size, answers_size = kernels.store_sends(
-                out, position, base, data, count, store_timestamp, parts.numbers, parts.octets
-            )
+            done, size, frames = sends.store(out, position, base, data, count, store_timestamp)
             return Written(
                 done,
                 size,
@@ -352,7 +347,7 @@ class FastSend:
                 of_queues(QUEUE_PUTS),
             )
 
-        names = self._names_of_queues
+        names = self.native.queues
         put = self._broker.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
         if put is None:
             return 0
@@ -362,7 +357,7 @@ class FastSend:
             self._broker.store.commit_log.learn_topic(names[queue][0])
         if sends.transactional:
             self._note_transactions(done, flush)
-        self._answer(connection, bytes(parts[ANSWERS].data[:answers_size]), began, done, flush)
+        self._answer(connection, frames, began, done, flush)
         return done
 
     def _before_the_ended(self, count: int) -> int:
@@ -376,7 +371,7 @@ class FastSend:
 
     def _note_transactions(self, done: int, flush: PutMessageFuture | None) -> None:
         """Takes note of the half messages and commits in the first `done` columns, which are in the log."""
-        transactions, names = self._transactions, self._names_of_queues
+        transactions, names = self._transactions, self.native.queues
         rows = self.columns[[KIND, REAL_QUEUE, HALF_QUEUE_OFFSET, BORN_TIMESTAMP], :done].tolist()
         commits = []
         for kind, queue, offset, born_timestamp in zip(*rows, strict=True):
@@ -545,11 +540,8 @@ class FastSend:
         self.columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
         self._cells = parts[COLUMNS].data
         self._new_keys = parts[NEW_KEYS].data
-        self._topics_end = 0
-        self._names_of_queues: list[QueueId] = []
-        self._sends.use(parts.numbers, parts.octets, self._names_of_queues, self.record_max)
-        half_topic = np.frombuffer(TRANS_HALF_TOPIC.encode(), np.uint8)
-        self._add_queue(half_topic, HALF_QUEUE_ID, (TRANS_HALF_TOPIC, 0))
+        self.native.use(parts.numbers, parts.octets, self.record_max)
+        self.native.add_queue(TRANS_HALF_TOPIC.encode(), HALF_QUEUE_ID, (TRANS_HALF_TOPIC, 0))
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
         """The answer to a send without what differs, and its holes (see write_answers)."""
@@ -562,13 +554,14 @@ class FastSend:
         """True if sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
         start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self.columns[QUEUE_ID, number])
-        topic_bytes = self.parts[TEXT][start : start + length]
-        topic = topic_bytes.tobytes().decode()
+        encoded = self.parts[TEXT][start : start + length].tobytes()
+        topic = encoded.decode()
         if not self._is_usual(topic, queue_id):
             return False
-        if len(self._names_of_queues) == QUEUES_MAX or self._topics_end + 1 + length > TOPICS_SIZE:
+        queue = encoded, queue_id, (topic, queue_id)
+        if not self.native.add_queue(*queue):  # all are forgotten, and learnt again
             self._prepare()
-        self._add_queue(topic_bytes, queue_id, (topic, queue_id))
+            self.native.add_queue(*queue)
         return True
 
     def _learn_signer(self, connection: Connection, host: int, why: int, number: int) -> bool:
@@ -577,21 +570,9 @@ class FastSend:
         assert self._signers is not None
         if why == UNDECIDED:
             queue = int(self.columns[REAL_QUEUE, number])
-            return self._signers.allow(connection, host, queue, self._names_of_queues[queue][0])
+            return self._signers.allow(connection, host, queue, self.native.queues[queue][0])
         start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         return self._signers.sign_in(connection, self.parts[TEXT][start : start + max(0, length)].tobytes())
-
-    def _add_queue(self, topic: Bytes, queue_id: int, name: QueueId) -> None:
-        assert self.kernels is not None
-        self._topics_end = self.kernels.add_queue(
-            len(self._names_of_queues),
-            self._topics_end,
-            topic,
-            queue_id,
-            self.parts.numbers,
-            self.parts.octets,
-        )
-        self._names_of_queues.append(name)
 
     def _is_usual(self, topic: str, queue_id: int) -> bool:
         broker = self._broker
@@ -614,12 +595,11 @@ class FastSend:
     # --- loading
 
     def load(self) -> bool:
-        """Loads the kernels, once; True if there are any."""
-        if self.kernels is None and (produce := native.module("produce")) is not None:
-            self.kernels = native.module("sends")
-            self._sends = produce.NativeSends(self._broker.store.commit_log.single.native)
+        """Loads native code, once; True if there is any."""
+        if self.native is None and (produce := native.module("produce")) is not None:
+            self.native = produce.NativeSends(self._broker.store.commit_log.single.native)
             self._prepare()
-        return self.kernels is not None
+        return self.native is not None
 
 
 def _may_be_send(begin: bytes) -> bool:
