@@ -10,10 +10,12 @@ import pytest
 
 from mqlake import native
 from mqlake.broker.fast.fast_send import FastSend
+from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.results import PutMessageResult
 from tests.broker.live import Peer, on_a_broker, send_header
 from tests.waiting import PATIENCE_S, until_async
 
@@ -133,6 +135,39 @@ def test_sends_that_a_slow_write_holds_up_are_refused(tmp_path, monkeypatch, way
         osPageCacheBusyTimeOutMills="100",
         writeWithoutMmap=str(way == "without a map").lower(),
     )
+
+
+def test_a_slow_put_holds_up_what_its_turn_still_brings(tmp_path):
+    """Whether sends are refused is asked once in a turn; but not if one of its puts took long."""
+
+    async def scene(peer: Peer) -> None:
+        server = peer.controller.server
+        await asyncio.to_thread(peer.controller.load_compiled)
+        for _ in range(3):
+            assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        take, store = server.take_read, peer.controller.broker.store
+        (connection,) = server.connections
+        request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")
+        request.mark_oneway()
+        frame = encode_frame(request)
+        server.scratch[: len(frame)] = frame
+        assert take(connection, len(frame)) == take(connection, len(frame)) == len(frame)
+        real, message = (
+            store.commit_log.put_message,
+            MessageExtBrokerInner("T", b"slow", born_host=("127.0.0.1", 1)),
+        )
+
+        def slow(inner: MessageExtBrokerInner) -> PutMessageResult:
+            time.sleep(0.12)
+            return real(inner)
+
+        store.commit_log.put_message = slow
+        assert store.put_message(message).is_ok
+        before = store.max_phy_offset
+        assert take(connection, len(frame)) == 0
+        assert store.max_phy_offset == before
+
+    on_a_broker(tmp_path, scene, osPageCacheBusyTimeOutMills="100")
 
 
 def test_a_pool_without_buffers(tmp_path):

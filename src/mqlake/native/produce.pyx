@@ -22,8 +22,6 @@ from mqlake.native.sends cimport *
 from mqlake.native.single cimport *
 from mqlake.native.text cimport equals
 
-from mqlake.native import send_layout as _layout
-
 cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(PyObject *items, Py_ssize_t at)
     PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t at)
@@ -31,17 +29,25 @@ cdef extern from "Python.h":
     int PyDict_SetItem(PyObject *items, PyObject *key, PyObject *value)
 
 
-cdef bint may_be_send(Bytes data, i64 end) noexcept:
-    """True if data[:end] begins with a frame whose header may be a send's: those of most other requests begin with
-    their code."""
-    if end < 20:
+cdef bint may_be_send(Bytes data, i64 start, i64 end) noexcept:
+    """True if data[start:end] begins with a frame whose header may be a send's or an END_TRANSACTION's: those of most
+    other requests begin with their code."""
+    if end - start < 20:
         return False
-    if data[4] == JSON:
-        if not equals(data, 8, 8, b'{"code":'):
-            return data[8] == 123
-        return equals(data, 16, 4, b"310,") or equals(data, 16, 4, b"320,") or equals(data, 16, 3, b"10,")
-    code = load16(data, 8)
-    return data[4] == ROCKETMQ and (code == SEND_MESSAGE or code == SEND_MESSAGE_V2 or code == SEND_BATCH_MESSAGE)
+    header = start + 8
+    if data[start + 4] == JSON:
+        first, digit = data[header], data[header + 8]
+        if not equals(data, header, 8, b'{"code":') or not 48 <= digit <= 57:
+            return first == 123 or first == 32 or first == 10 or first == 13 or first == 9
+        return (
+            equals(data, header + 8, 4, b"310,")
+            or equals(data, header + 8, 4, b"320,")
+            or equals(data, header + 8, 3, b"10,")
+            or equals(data, header + 8, 3, b"37,")
+        )
+    return data[start + 4] == ROCKETMQ and load16(data, header) in (
+        SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, END_TRANSACTION
+    )
 
 
 cdef bint put_sends(NativePut log, Tables *t, Bytes data, SoFar *found, PyObject *queues, Written *written) noexcept:
@@ -120,7 +126,7 @@ cdef class NativeSends:
 
     def use(self, i64[::1] numbers, u8[::1] octets, i64 record_max):
         """New arrays, which know no queue, and the size of the largest record."""
-        if numbers.shape[0] < 2 * PARTS or numbers[2 * COLUMNS + 1] - numbers[2 * COLUMNS] != _layout.ROWS * SENDS_MAX:
+        if numbers.shape[0] < 2 * PARTS or numbers[2 * COLUMNS + 1] - numbers[2 * COLUMNS] != ROWS * SENDS_MAX:
             raise ValueError("these are no arrays of send_layout")
         self.numbers, self.octets, self.queues, self.record_max = numbers.base, octets.base, [], record_max
         self.tables, self.topics_end = tables_of(&numbers[0], &octets[0]), 0
@@ -143,6 +149,14 @@ cdef class NativeSends:
         self.topics_end += 1 + length
         self.queues.append(name)
         return True
+
+    def may_begin(self, data, i64 start):
+        """True if data[start:] begins with what may be for here (see may_be_send)."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        may = 0 <= start and may_be_send(<Bytes>view.buf, start, view.len)
+        PyBuffer_Release(&view)
+        return may
 
     def take(self, data, i64 start, i64 host, bint writes):
         """Reads the sends of the client at `host` from data[start:], as many as fit into the columns, and `writes` them
@@ -168,7 +182,7 @@ cdef class NativeSends:
         try:
             if not 0 <= end <= view.len:
                 raise ValueError(f"{end} of {view.len} bytes")
-            if self.queues is None or not may_be_send(<Bytes>view.buf, end):
+            if self.queues is None or not may_be_send(<Bytes>view.buf, 0, end):
                 self.messages, self.answers = 0, None
                 return 0
             return self.take_from(<Bytes>view.buf, 0, end, host, True)

@@ -656,11 +656,6 @@ class DefaultMessageStore(StoreView):
             self.config.waits_for_replicas or replicas.why_not() or replicas.refusal()
         )
 
-    @property
-    def flushes_first(self) -> bool:
-        """True if a message is acknowledged only when the disk has it (SYNC_FLUSH)."""
-        return self._sync_flush
-
     def submit_flush(self, future: PutMessageFuture) -> None:
         """Under SYNC_FLUSH: has the future done when the disk has the log up to its `next_offset`."""
         future.deadline = time.monotonic() + self.config.sync_flush_timeout / 1000
@@ -669,12 +664,12 @@ class DefaultMessageStore(StoreView):
     def _submit_request(self, result: PutMessageResult) -> PutMessageFuture:
         fields = result.append_fields  # not append_result, which costs more than all that is done here
         assert fields is not None
-        deadline = time.monotonic() + self.config.sync_flush_timeout / 1000
-        future = PutMessageFuture(result, fields[1] + fields[2], deadline)
+        future = PutMessageFuture(result, fields[1] + fields[2])
         if self._sync_flush:
-            self._group_commit_service.put_request(future)
+            self.submit_flush(future)
         else:
             assert self.replicas is not None
+            future.deadline = time.monotonic() + self.config.sync_flush_timeout / 1000
             self.replicas.wait_for_replicas([future])
         return future
 

@@ -249,15 +249,15 @@ def taken(controller: BrokerController) -> list[int]:
         return done
 
     path._store = counting  # type: ignore[method-assign]
-    path.native = CountedSends(path.native, numbers)
+    path.native = CountedSends(path.native, numbers.append)
     return numbers
 
 
 class CountedSends:
-    """NativeSends that also notes how many messages each call has stored."""
+    """NativeSends that also says how many messages each call has stored."""
 
-    def __init__(self, sends: Any, numbers: list[int]) -> None:
-        self._sends, self._numbers = sends, numbers
+    def __init__(self, sends: Any, note: Callable[[int], object]) -> None:
+        self._sends, self._note = sends, note
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sends, name)
@@ -270,7 +270,7 @@ class CountedSends:
 
     def _noted(self, following: int) -> int:
         if self.messages and self.answers is not None:
-            self._numbers.append(self.messages)
+            self._note(self.messages)
         return following
 
 

@@ -24,6 +24,7 @@ from mqlake.formats.trace import MessageType
 from mqlake.message import Message
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
+from tests.broker.fast.test_fast_send import CountedSends
 from tests.broker.live import (
     COMMIT_OFFSET,
     SUBSCRIPTION,
@@ -265,34 +266,12 @@ def test_a_pull_that_is_held_is_seen_when_it_is_answered(tmp_path: Path) -> None
     on_a_broker(tmp_path, scene)
 
 
-class NotedSends:
-    """NativeSends that says so when it takes a send."""
-
-    def __init__(self, sends: Any, answered: list[str]) -> None:
-        self._sends, self._answered = sends, answered
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sends, name)
-
-    def take(self, *given: object) -> int:
-        following = self._sends.take(*given)
-        if self.messages:  # none of a queue that it learns of first
-            self._answered.append("send")
-        return following
-
-    def take_read(self, *given: object) -> int:
-        taken = self._sends.take_read(*given)
-        if self.messages and self.answers is not None:
-            self._answered.append("send")
-        return taken
-
-
 def test_the_fast_paths_step_aside_only_while_there_is_a_hook(tmp_path: Path) -> None:
     async def scene(peer: Peer) -> None:
         sends, pulls, *_ = peer.controller.server.fast_paths
         sends.load()
         answered: list[str] = []
-        sends.native = NotedSends(sends.native, answered)
+        sends.native = CountedSends(sends.native, lambda _: answered.append("send"))
         for name in ("_answer", "_taken"):  # in Python, and by native code
 
             def counted(*args: object, real: object = getattr(pulls, name)) -> object:

@@ -563,14 +563,13 @@ class FastPull:
         size: int,
         last_place: tuple[int, int],
         latency_ms: int,
-        pulls: int = 1,
     ) -> None:
-        self._broker.store.store_stats_service.get_found(messages, latency_ms, pulls)
+        self._broker.store.store_stats_service.get_found(messages, latency_ms)
         if not plan.pulls:
             if not self._uncounted:
                 asyncio.get_running_loop().call_later(STATISTICS_S, self._count)
             self._uncounted.append(plan)
-        plan.pulls += pulls
+        plan.pulls += 1
         plan.messages += messages
         plan.size += size
         plan.latency_ms += latency_ms

@@ -113,7 +113,6 @@ from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import SCRATCH_SIZE, Connection
 from mqlake.store.files.mapped_file import MappedFile
-from mqlake.store.ha.replicas import Replicas
 from mqlake.store.log.appender import Written
 from mqlake.store.results import (
     AppendMessageResult,
@@ -137,11 +136,6 @@ TOPICS_SIZE = 512 * 1024
 ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
 UNIQ_KEY with its name."""
-
-# how the headers of sends and END_TRANSACTIONs begin, in most clients
-_JSON_SENDS = frozenset((b'{"code":310,', b'{"code":320,', b'{"code":10,"', b'{"code":37,"'))
-_JSON_BEGINS = frozenset((b"{", b" ", b"\n", b"\r", b"\t"))
-_ROCKETMQ_SENDS = frozenset((b"\x01\x36", b"\x01\x40", b"\x00\x0a", b"\x00\x25"))
 
 # texts that stand for what differs between answers
 _MSG_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQ_KEY, _OPAQUE = "0123456789ABCDEF", "<1>", "<2>", "<3>", "1234509876"
@@ -206,8 +200,6 @@ class FastSend:
         self._scratch = scratch
         self._open_turn = -1
         """The turn of the event loop in which native code may store what it reads."""
-        self._flushes_first = False
-        self._replicas: Replicas | None = None
         self._unflushed: _Unflushed | None = None
         """What is stored in this iteration of the event loop, under SYNC_FLUSH."""
         self._keys_made_at = 0.0
@@ -223,9 +215,7 @@ class FastSend:
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Handles the sends at the beginning of data[start:] that the fast path takes; where the next frame begins."""
-        if not _may_be_send(data[start + 8 : start + 20].tobytes()):
-            return start
-        if self.native is None and not self.load():
+        if (self.native is None and not self.load()) or not self.native.may_begin(data, start):
             return start
         host = host_number(connection)
         if host is None or not self._takes_sends():
@@ -236,32 +226,31 @@ class FastSend:
         return self._take(connection, data, start, host)
 
     def take_read(self, connection: Connection, size: int) -> int:
-        """As `__call__`, of the `size` bytes that a read has brought to the scratch; only what native code stores by
-        itself, for clients that are known."""
+        """As `__call__`, of the `size` bytes that a read has brought to the scratch, for clients and queues that are
+        known."""
         host = connection.attributes.get(_HOST_NUMBER)
         if host is None:  # none of its sends has taken the fast path yet
             return 0
-        flow = self._processor.flow_control
-        if self._open_turn != flow.turn:  # what is asked once in a turn of the event loop
-            store = self._broker.store
+        flow, store = self._processor.flow_control, self._broker.store
+        # asked once in a turn of the event loop, unless a put of this turn took long: it held up the sends after it
+        if self._open_turn != flow.turn or store.longest_put_ms:
             if self._signers is not None or self.latencies is not None or self.native is None:
                 return 0
             if not self._takes_sends() or not store.takes_native_sends():
                 return 0
-            self._open_turn, self._flushes_first, self._replicas = (
-                flow.turn,
-                store.flushes_first,
-                store.replicas,
-            )
+            self._open_turn = flow.turn
         else:
             self._keep_up()
         sends = self.native
         taken: int = sends.take_read(self._scratch, size, host)
-        if (frames := sends.answers) is None:
+        if not sends.messages:
             return 0
-        if self._replicas is not None:
-            self._replicas.notify()
-        if self._flushes_first:
+        if (frames := sends.answers) is None:
+            done = self._store(connection, self._scratch[:size], time.monotonic_ns())
+            return taken if done == sends.messages else self._frame_start(done)
+        if (replicas := store.replicas) is not None:
+            replicas.notify()
+        if self._broker.store_config.is_sync_flush:
             self._answer_flushed(connection, frames, sends.end)
         else:
             connection.write_now(frames)
@@ -301,13 +290,13 @@ class FastSend:
                 if (frames := sends.answers) is not None:
                     if (replicas := store.replicas) is not None:
                         replicas.notify()
-                    if store.flushes_first:
+                    if self._broker.store_config.is_sync_flush:
                         rpcs = None if self.latencies is None else self._rpcs(count)
                         self._answer_flushed(connection, frames, sends.end, began, rpcs)
                     else:
                         self._answer(connection, frames, began, count, None)
                 elif (done := self._store(connection, data, began)) < count:
-                    return self._cells[FRAME_START * SENDS_MAX + done]
+                    return self._frame_start(done)
             start, why = following, sends.why
             if why == UNKNOWN_QUEUE:
                 if not self._learn(count):
@@ -317,6 +306,10 @@ class FastSend:
                     return start
             elif why != FULL:
                 return start
+
+    def _frame_start(self, number: int) -> int:
+        """Where the frame of the send begins of which the first message is the `number`-th in the columns."""
+        return self._cells[FRAME_START * SENDS_MAX + number]
 
     # --- to the log and back
 
@@ -600,14 +593,6 @@ class FastSend:
             self.native = produce.NativeSends(self._broker.store.commit_log.single.native)
             self._prepare()
         return self.native is not None
-
-
-def _may_be_send(begin: bytes) -> bool:
-    """Whether a header that begins so may be a send's or an END_TRANSACTION's: those of most other requests begin with
-    their code."""
-    if begin in _JSON_SENDS or begin[:2] in _ROCKETMQ_SENDS:
-        return True
-    return begin[:1] in _JSON_BEGINS and not (begin.startswith(b'{"code":') and begin[8:9].isdigit())
 
 
 def host_number(connection: Connection) -> int | None:

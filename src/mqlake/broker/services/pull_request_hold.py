@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
@@ -98,10 +98,6 @@ class PullRequestHoldService:
     @property
     def holds_any(self) -> bool:
         return bool(self._table)
-
-    def holds_any_of(self, queues: Iterable[tuple[str, int]]) -> bool:
-        """True if a pull waits for a message of one of these queues."""
-        return not self._table.keys().isdisjoint(queues)
 
     # --- pulls come
 

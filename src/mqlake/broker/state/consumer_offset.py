@@ -63,10 +63,8 @@ class ConsumerOffsetManager(ConfigManager):
 
     # --- commits
 
-    def commit_offset(
-        self, client_host: str, group: str, topic: str, queue_id: int, offset: int, times: int = 1
-    ) -> None:
-        """`client_host` is logged when the offset goes backwards. `times`: it is the last of so many commits."""
+    def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """`client_host` is logged when the offset goes backwards."""
         key = f"{topic}@{group}"
         offsets = self.offset_table.get(key)
         if offsets is None:
@@ -81,9 +79,8 @@ class ConsumerOffsetManager(ConfigManager):
             self.dirty = True
             if self.keeps_own_commits:
                 self.committed_here.add((key, queue_id))
-        steps = self._commits // self._update_version_step
-        self._commits += times
-        if self._commits // self._update_version_step > steps:
+        self._commits += 1
+        if self._commits % self._update_version_step == 0:
             self.data_version.next_version()
             self.dirty = True
 
