@@ -62,6 +62,14 @@ BROKER_KEYS: dict[str, UnusedKey] = table(
     ),
     refused("topics, groups and offsets in RocksDB cannot be read", configManagerVersion="v1"),
     harmless(
+        "Every checkpoint of a pop is written when its messages are handed out.",
+        enablePopBufferMerge=False,
+        popCkStayBufferTime=10_000,
+        popCkStayBufferTimeOut=3000,
+        popCkMaxBufferSize=200_000,
+        popCkOffsetMaxQueueSize=20_000,
+    ),
+    harmless(
         "Requests run on one event loop; there are no thread pools and no queues in front of them.",
         recoverConcurrently=False,
         sendMessageThreadPoolNums=4,

@@ -233,24 +233,6 @@ class BrokerConfig(Settings):
         high=LONG_MAX,
         live=True,
     )
-    enable_pop_buffer_merge: bool = setting(
-        False,
-        "Keep checkpoints in memory for a while: those that are acknowledged soon are never written.",
-        live=True,
-    )
-    pop_ck_stay_buffer_time: int = setting(
-        10_000, "Time for which a checkpoint may stay in memory.", unit="ms", live=True
-    )
-    pop_ck_stay_buffer_time_out: int = setting(
-        3000,
-        "Time before the end of its invisible time at which a checkpoint is written.",
-        unit="ms",
-        live=True,
-    )
-    pop_ck_max_buffer_size: int = setting(200_000, "Checkpoints in memory.", unit="checkpoints", live=True)
-    pop_ck_offset_max_queue_size: int = setting(
-        20_000, "Checkpoints of one group in one queue in memory.", unit="checkpoints", live=True
-    )
     server_load_balancer_enable: bool = setting(
         True, "Divide queues among the members of a group that asks; false: each gets all.", live=True
     )

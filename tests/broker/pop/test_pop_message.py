@@ -484,25 +484,6 @@ def test_retries_come_first_or_where_there_is_room(
     on_a_broker(tmp_path, scene, popFromRetryProbability=probability)
 
 
-def test_two_pops_in_one_millisecond_have_not_one_checkpoint(tmp_path: Path) -> None:
-    """An acknowledgement of the one would be one of the other as well."""
-
-    async def scene(peer: Peer) -> None:
-        await sent(peer, b"a")
-        broker, state = peer.controller.broker, peer.controller.pop_service.state
-        popper, now = Popper(peer), now_ms()
-        broker.clock_ms = lambda: now
-        assert (await popper.pop(born_time=now)).bodies == [b"a"]
-        assert len(state.buffer) == 1
-        broker.consumer_offset_manager.assign_reset_offset("T", "G", 0, 0)
-        assert (await popper.pop(born_time=now)).messages == []
-        broker.clock_ms = lambda: now + 1
-        assert (await popper.pop(born_time=now)).bodies == [b"a"]
-        assert len(state.buffer) == 2
-
-    on_a_broker(tmp_path, scene, enablePopBufferMerge="true")
-
-
 def test_what_a_pop_that_waits_would_find(tmp_path: Path) -> None:
     async def scene(peer: Peer) -> None:
         state = peer.controller.pop_service.state

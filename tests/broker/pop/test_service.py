@@ -89,6 +89,5 @@ def test_figures(tmp_path):
         assert read["CK"] >= 1 and read["ACK"] == 1
         assert figures["rocketmq_pop_revive_retry_messages"] == [({"topic": "T", "consumer_group": "G"}, 1)]
         assert len(figures["rocketmq_pop_revive_lag"]) == 8
-        assert figures["rocketmq_pop_checkpoint_buffer_size"] == [({}, 0)]
 
     on_a_broker(tmp_path, scene, **SMALL_TIMES)

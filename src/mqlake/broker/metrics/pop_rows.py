@@ -44,4 +44,3 @@ def pop_rows(service: PopService) -> Iterator[Rows]:
         "Pops whose checkpoint is not stored yet",
         [({}, state.queues.pending_count)],
     )
-    yield Rows("rocketmq_pop_checkpoint_buffer_size", "Checkpoints in memory", [({}, len(state.buffer))])

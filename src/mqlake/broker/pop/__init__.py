@@ -10,7 +10,6 @@
 
 checkpoint     checkpoints and acknowledgements as bytes
 queues         offsets, locks and counts of each (topic, group, queue)
-buffer         checkpoints kept in memory for a while (enablePopBufferMerge)
 order          orderly pop, which has no checkpoints: consumerOrderInfo.json
 polling        requests that wait for messages
 pop_message, ack, notification, assignment     the requests

@@ -1,8 +1,7 @@
 """AckMessageProcessor: 200051 ACK_MESSAGE, 200151 BATCH_ACK_MESSAGE, 200053 CHANGE_MESSAGE_INVISIBLETIME.
 
     ACK ── in order? ─yes─▶ order info: the queue's offset moves
-              └no─▶ checkpoint in memory? ─yes─▶ its bit
-                        └no─▶ acknowledgement in the log, which meets the checkpoint when its time is over
+              └no─▶ acknowledgement in the log, which meets the checkpoint when its time is over
 
     CHANGE ──▶ a new checkpoint for the one message, then an acknowledgement of the old one
 
@@ -68,30 +67,23 @@ class AckMessageProcessor:
             self._ack_in_order(topic, group, queue_id, offset, handle.pop_time)
             return RemotingCommand.create_response()
         key = self._key(handle, topic, group)
-        return self._answer(self.acknowledge(key, [offset], handle.revive_queue_id, handle.visible_at))
+        future = self.acknowledge(key, [offset], handle.revive_queue_id, handle.visible_at)
+        if not future.done():
+            return self._answer_later([future])
+        _check(future)
+        return RemotingCommand.create_response()
 
     def acknowledge(
         self, key: CheckpointKey, offsets: Sequence[int], revive_queue_id: int, revive_time: int
-    ) -> PutMessageFuture | None:
-        """Acknowledges messages of one checkpoint. None: nothing has to be stored."""
+    ) -> PutMessageFuture:
+        """Acknowledges messages of one checkpoint."""
         state = self._state
-        left = [offset for offset in offsets if not state.buffer.acknowledge(key, offset)]
-        future = None
-        if left:
-            future = state.revive_log.put_acknowledgement(
-                Acknowledgement(key, left), revive_queue_id, revive_time
-            )
+        future = state.revive_log.put_acknowledgement(
+            Acknowledgement(key, list(offsets)), revive_queue_id, revive_time
+        )
         if key.pop_time >= state.started_at:
             state.queues.done(key.topic, key.group, key.queue_id, len(offsets))
         return future
-
-    def _answer(self, future: PutMessageFuture | None) -> Answer | Awaitable[Answer]:
-        if future is None:
-            return RemotingCommand.create_response()
-        if future.done():
-            _check(future)
-            return RemotingCommand.create_response()
-        return self._answer_later([future])
 
     async def _answer_later(self, futures: Sequence[PutMessageFuture]) -> Answer:
         for future in futures:
@@ -214,18 +206,17 @@ class AckMessageProcessor:
         state.queues.get(topic, group, queue_id).in_flight += 1
         ack = self.acknowledge(old, [offset], handle.revive_queue_id, handle.visible_at)
         response = RemotingCommand.create_response(remark=NO_REMARK, header=changed)
-        if put.done() and (ack is None or ack.done()):
+        if put.done() and ack.done():
             return response
         return self._changed_later(put, ack, response)
 
     @staticmethod
     async def _changed_later(
-        put: PutMessageFuture, ack: PutMessageFuture | None, response: RemotingCommand
+        put: PutMessageFuture, ack: PutMessageFuture, response: RemotingCommand
     ) -> Answer:
         await put
         _check(put)
-        if ack is not None:
-            await ack
+        await ack
         return response
 
     def _change_in_order(

@@ -530,15 +530,8 @@ class PopMessageProcessor:
         return True
 
     def _keep(self, pop: Pop, queue: PopQueue, checkpoint: Checkpoint, next_offset: int) -> bool:
-        """Puts a checkpoint into the buffer or the store; whether it is there."""
-        state = self._state
-        if state.buffer.takes(checkpoint, queue):
-            stretch = self._queues.handed_out(queue, next_offset)
-            state.buffer.add(checkpoint, pop.revive_queue_id, queue, stretch)
-            return True
-        if checkpoint.key in state.buffer:  # two pops in one millisecond, after the offset was reset
-            return False
-        future = state.revive_log.put_checkpoint(checkpoint, pop.revive_queue_id)
+        """Puts a checkpoint into the store. False if that does not take it."""
+        future = self._state.revive_log.put_checkpoint(checkpoint, pop.revive_queue_id)
         if future.done():
             result = future.result()
             if result.status not in STORED:

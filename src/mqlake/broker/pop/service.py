@@ -76,14 +76,11 @@ class PopService:
     def start_revive(self) -> None:
         """The broker is a master."""
         if not self.revive_service.is_running:
-            self.state.buffer.start()
             self.revive_service.start()
 
     async def stop_revive(self) -> None:
         """The broker stops, or is a slave from now on."""
         await self.revive_service.shutdown()
-        await self.state.buffer.shutdown()
-        self.state.buffer.clear()
 
     def answer_all(self) -> None:
         """Answers the requests that wait; from now on none does."""
@@ -91,7 +88,7 @@ class PopService:
         self.state.notification_polling.shutdown()
 
     async def shutdown(self) -> None:
-        """Stores what is in memory only. Idempotent."""
+        """Ends what runs in the background. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -6,7 +6,6 @@ import asyncio
 import os
 
 from mqlake.broker.broker import Broker
-from mqlake.broker.pop.buffer import PopBuffer
 from mqlake.broker.pop.checkpoint import ReviveLog
 from mqlake.broker.pop.order import ConsumerOrderInfoManager
 from mqlake.broker.pop.polling import ANY_QUEUE, PopLongPollingService
@@ -33,7 +32,6 @@ class PopState:
         self.order_info_manager = ConsumerOrderInfoManager(
             os.path.join(broker.store_config.config_dir, "consumerOrderInfo.json"), broker.clock_ms
         )
-        self.buffer = PopBuffer(self.revive_log, self.queues, lambda: broker.config, broker.clock_ms)
         self.pop_polling = PopLongPollingService(
             broker.clock_ms,
             lambda: broker.config.pop_polling_size,
