@@ -33,6 +33,12 @@ def test_what_is_no_address(text: str) -> None:
         parse_address(text)
 
 
+def test_a_url_is_no_address() -> None:
+    """The host `http://127.0.0.1` was looked up, and `Name or service not known` said nothing of what was wrong."""
+    with pytest.raises(RemotingConnectError, match="without http://"):
+        parse_address("http://127.0.0.1:9876")
+
+
 def test_every_address() -> None:
     assert all(map(is_every_address, ("", "0.0.0.0", "::")))
     assert not any(map(is_every_address, ("127.0.0.1", "::1", "host")))

@@ -201,6 +201,10 @@ def test_bad_input(every_kind: Path, tmp_path: Path) -> None:
         mqlake.lake.scan(every_kind, verify="maybe")
     with pytest.raises(NotAStoreError):
         mqlake.lake.scan(tmp_path / "nothing")
+    with pytest.raises(
+        ConfigError, match=r"^end is 'tomorrow'; it can be a datetime"
+    ):  # and no option of Spark's
+        mqlake.lake.scan(every_kind, end="tomorrow")
     log = mqlake.lake.scan(every_kind)
     for call in (log.get_fragments, lambda: log.filter(pc.scalar(True)), lambda: log.sort_by("topic")):
         with pytest.raises(NotImplementedError):

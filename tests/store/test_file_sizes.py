@@ -81,6 +81,14 @@ def test_a_writer_takes_the_sizes_that_it_was_not_given(tmp_path: Path) -> None:
     assert sizes(fit_to_files(there, ())) == SETTINGS
 
 
+def test_a_directory_may_be_named_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mqlake serve --store data` did not find the log's files, and refused those of another size."""
+    fill(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    config = MessageStoreConfig(store_path_root_dir="data")
+    assert fit_to_files(config, ()) == config.replaced(SETTINGS)
+
+
 def test_all_sizes_that_cannot_be_are_named_at_once(tmp_path: Path) -> None:
     fill(tmp_path)
     wrong = {"mappedFileSizeCommitLog": 8192, "mappedFileSizeConsumeQueue": 40, "maxHashSlotNum": 7}

@@ -26,6 +26,8 @@ def format_address(address: object) -> str:
 
 def parse_address(address: str) -> tuple[str, int]:
     """`host:port` → (host, port). RemotingConnectError if the address is invalid."""
+    if "//" in address:
+        raise RemotingConnectError(address, "not an address; host:port is needed, without http://")
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise RemotingConnectError(address, "not an address; host:port is needed")

@@ -223,8 +223,8 @@ def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) ->
     "--until",
     callback=parse_until,
     metavar="OFFSET|TIME",
-    help="Stop before this offset of each queue, or before messages stored at this time (ms or ISO 8601; one to come "
-    "is waited for). With --exit-at-end also where the topic ends.",
+    help="Stop before this offset of each queue, or before messages stored at this time (ms or ISO 8601; a future "
+    "time is waited for). With --exit-at-end also where the topic ends.",
 )
 @click.option(
     "--on-undecodable",

@@ -20,7 +20,7 @@ def context() -> None:
     """Name clusters: their name servers, credentials and TLS.
 
     Every command that takes -n uses the current context, or the one of --context NAME ($MQLAKE_CONTEXT). With -n or
-    $NAMESRV_ADDR and no --context the current one is left aside.
+    $NAMESRV_ADDR and no --context the current one is ignored.
     """
 
 

@@ -260,9 +260,14 @@ def scan(
     for name, listed in (("topics", topics), ("keys", keys), ("columns", columns)):
         if listed is not None:
             given[name] = [listed] if isinstance(listed, str) else list(listed)
-    for prefix, moment in (("starting", start), ("ending", end)):
+    for argument, prefix, moment in (("start", "starting", start), ("end", "ending", end)):
         if isinstance(moment, datetime):
             given[f"{prefix}Timestamp"] = moment.isoformat()
+        elif isinstance(moment, str) and not _is_offset(moment):
+            raise ConfigError(
+                f"{argument} is {moment!r}; it can be a datetime, earliest, latest, a physical offset (of a store), "
+                'or offsets of queues such as {"topic": {"0": 123}}'
+            )
         elif moment is not None:
             given[f"{prefix}Offsets"] = dict(moment) if isinstance(moment, Mapping) else moment
     options: Options
@@ -283,6 +288,12 @@ def scan(
         sample = LogScanner(options, [BODY], None).head(SAMPLE)
         format = format.with_sample(sample.column(BODY).to_pylist())
     return LogDataset(options, format)
+
+
+def _is_offset(text: str) -> bool:
+    """True if it may be the value of an option for offsets."""
+    text = text.strip().lower()
+    return text in ("earliest", "latest") or text.isdecimal() or text.startswith("{")
 
 
 def _of_stores(

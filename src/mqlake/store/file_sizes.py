@@ -50,31 +50,35 @@ def fit_to_files(config: MessageStoreConfig, given: Collection[str]) -> MessageS
     return config.replaced({key: size for key, size in found.items() if key not in given})
 
 
-def detect_settings(root: str, log: str = "commitlog") -> dict[str, object]:
-    """The file sizes a store was written with, as settings: read from the lengths of its files. `log`: where its log
-    is if it is elsewhere.
+def detect_settings(root: str, log: str | None = None) -> dict[str, object]:
+    """The file sizes a store was written with, as settings: read from the lengths of its files. `log`: the directory
+    of its log; None: root/commitlog.
 
     StoreCorruptError when most files of the log are shorter than any may be.
     """
+
+    def under(name: str) -> str:
+        return os.path.join(root, name)
+
     found: dict[str, object] = {}
     for key, directory, depth, unit_size in (
-        (LOG_SIZE, log, 0, 1),
-        ("mappedFileSizeConsumeQueue", "consumequeue", 2, CQ_STORE_UNIT_SIZE),
-        ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2, 1),
-        ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2, BCQ_STORE_UNIT_SIZE),
+        (LOG_SIZE, log or under("commitlog"), 0, 1),
+        ("mappedFileSizeConsumeQueue", under("consumequeue"), 2, CQ_STORE_UNIT_SIZE),
+        ("mappedFileSizeConsumeQueueExt", under("consumequeue_ext"), 2, 1),
+        ("mapperFileSizeBatchConsumeQueue", under("batchconsumequeue"), 2, BCQ_STORE_UNIT_SIZE),
     ):
-        sizes = _file_sizes(os.path.join(root, directory), depth)
+        sizes = _file_sizes(directory, depth)
         if depth == 0:  # the log's files are few, and one of them may have been cut short
             size = max(Counter(sizes).items(), key=lambda item: item[::-1], default=(0, 0))[0]
             if 0 < size < LOG_FILE_SIZE_MIN:
-                raise _cut_short(os.path.join(root, directory), size)
+                raise _cut_short(directory, size)
         else:
             size = next((size for size in sizes if size % unit_size == 0), 0)
         if size:
             found[key] = size
-    if os.path.isdir(os.path.join(root, "consumequeue_ext")):
+    if os.path.isdir(under("consumequeue_ext")):
         found["enableConsumeQueueExt"] = True
-    sizes_of_index = _index_sizes(os.path.join(root, "index"))
+    sizes_of_index = _index_sizes(under("index"))
     if sizes_of_index is not None:
         found |= zip(INDEX_SIZES, sizes_of_index, strict=True)
     return found

@@ -108,7 +108,7 @@ def expire(given: Given, older_than: float, keep: int, as_json: bool) -> None:
 @yes_option
 @json_option
 def orphans(given: Given, older_than: float, delete: bool, yes: bool, as_json: bool) -> None:
-    """List, or delete, files in the tables' directories that no version knows: what killed runs left.
+    """List, or delete, files in the tables' directories that no version refers to: what killed runs left.
 
     A run writes files before it commits them: keep the age above the time a step takes.
     """

@@ -76,7 +76,7 @@ def _state(clean_exit: bool, writer: int | None) -> str:
 
 
 def _timers_text(timers: TimerState) -> str:
-    waiting = f"{timers.waiting:,} messages wait"
+    waiting = f"{count_text(timers.waiting, 'message')} {'waits' if timers.waiting == 1 else 'wait'}"
     if not timers.waiting:
         return waiting
     return f"{waiting}, due from {time_text(timers.first_due)} to {time_text(timers.last_due)}"
@@ -89,6 +89,11 @@ def _archive_text(archive: ArchiveInfo) -> str:
     )
 
 
+def _messages_text(found: StoreInfo) -> str:
+    queues, topics = count_text(len(found.queues), "queue"), count_text(found.topics, "topic")
+    return f"{found.messages:,} in {queues} of {topics}"
+
+
 def _print_info(found: StoreInfo) -> None:
     print_fields(
         [
@@ -99,7 +104,7 @@ def _print_info(found: StoreInfo) -> None:
                 f"{found.min_offset} to {found.max_offset} ({size_text(found.max_offset - found.min_offset)})",
             ),
             *([("archive", _archive_text(found.archive))] if found.archive is not None else []),
-            ("messages", f"{found.messages:,} in {len(found.queues):,} queues of {found.topics:,} topics"),
+            ("messages", _messages_text(found)),
             ("size", f"{size_text(found.size)}, {size_text(found.disk_size)} on disk"),
             *([("timers", _timers_text(found.timers))] if found.timers is not None else []),
             *([("kept", found.kept_copies)] if found.kept_copies else []),

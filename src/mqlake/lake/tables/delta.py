@@ -123,7 +123,7 @@ class DeltaTable:
         if found not in ([], [DATE]):
             raise TableError(
                 f"table {self.name} is partitioned by {', '.join(found)}: mqlake writes to tables without partitions, "
-                f"and to those that it has parted by days (column {DATE!r}); let it make a new table"
+                f"and to those that it has partitioned by days (column {DATE!r}); let it make a new table"
             )
         return bool(found)
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.base.findings import Finding, Findings, Severity
+from mqlake.base.rendering import count_text
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import SYS_FLAG_POSITION
@@ -497,7 +498,8 @@ class QueueVerifier:
         for (topic, queue_id), state in self._states.items():
             yield from (finding.text for finding, _ in state.problems)
             if state.missing:
-                yield f"{state.missing} records of {topic.decode('utf-8', 'replace')}/{queue_id} have no unit"
+                name = topic.decode("utf-8", "replace")
+                yield f"{count_text(state.missing, 'record')} of {name}/{queue_id} without a unit"
 
     def compared(self) -> Iterator[tuple[bytes, int, int, int]]:
         """Topic, queue id, first unit, one past the last unit: what the records so far were compared with."""
@@ -534,13 +536,13 @@ class QueueVerifier:
             deleted = queue is None and (topic, queue_id) not in self._not_deleted
             if queue is None:
                 path, position = f"{self._root}/consumequeue/{topic}/{queue_id}", 0
-                text = f"the queue is not there; the log has {state.missing} records of it"
+                text = f"the queue is not there; the log has {count_text(state.missing, 'record')} of it"
                 if deleted:
                     text += ": its topic was deleted, and does not come back"
             else:
                 path, position = _place(queue, state.missing_from)
                 text = (
-                    f"{state.missing} records of {topic}/{queue_id} have no unit, from unit "
+                    f"{count_text(state.missing, 'record')} of {topic}/{queue_id} without a unit, from unit "
                     f"{state.missing_from} on"
                 )
             severity = Severity.DAMAGE if self._settled and not deleted else Severity.NOTE
