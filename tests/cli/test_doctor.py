@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from mqlake.cli import doctor
 from mqlake.cli.doctor import Status, disk, machine, ports
 from mqlake.cli.main import cli
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
 from mqlake.testing import RocketMQ
@@ -151,8 +152,22 @@ def test_ports_that_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broker_that_clients_cannot_reach() -> None:
-    check = doctor._reachable("broker b", f"127.0.0.1:{free_port()}")
+    check = doctor._reachable("broker b", f"127.0.0.1:{free_port()}", "")
     assert check.status is Status.PROBLEM and "brokerIP1" in check.todo
+
+
+def test_a_broker_that_refuses_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answered, so all was well, while its index could not be written and every send was refused."""
+
+    async def runtime_info(*_: object) -> dict[str, str]:
+        return {"sendRefusal": "writing the index failed: No space left on device"}
+
+    monkeypatch.setattr(BrokerAPI, "get_broker_runtime_info", runtime_info)
+    with RocketMQ() as rocketmq:
+        result = run("-n", rocketmq.namesrv, "--json")
+    check = checks(result)["broker broker-0"]
+    assert check["status"] == "problem" and "refuses messages: writing the index failed" in check["found"]
+    assert result.exit_code == 1
 
 
 def test_the_clock_can_be_asked() -> None:

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from mqlake.base.rendering import size_text
 from mqlake.cli.main import cli
+from mqlake.cli.options import SMALL_STORE
 from mqlake.cli.serve import _set_apart, note_small_disk
 from mqlake.errors import ResponseError
 from mqlake.formats.columns import whole_records
@@ -32,6 +34,7 @@ from mqlake.store.archive.manifest import read_manifest
 from mqlake.store.archive.target import Target
 from mqlake.store.config import MessageStoreConfig
 from tests.broker.live import pull_header, send_header
+from tests.disks import statvfs_of
 from tests.ports import free_port, listens_on_all
 from tests.store.small_store import SETTINGS, contents, fill, flip, log_file, pretend_crash
 from tests.waiting import PATIENCE_S, until
@@ -325,10 +328,28 @@ def test_another_start_takes_the_sizes_of_the_files(tmp_path):
 
 def test_a_disk_that_is_too_small_is_named_at_the_start(tmp_path, capsys):
     config = MessageStoreConfig(store_path_root_dir=str(tmp_path / "not" / "yet"))
-    note_small_disk(dataclasses.replace(config, mapped_file_size_commit_log=1 << 20))
-    assert capsys.readouterr().err == ""
+    small = dataclasses.replace(
+        config, mapped_file_size_commit_log=16 << 20, max_hash_slot_num=100_000, max_index_num=400_000
+    )
+    note_small_disk(small)
+    assert (
+        capsys.readouterr().err == ""
+        and size_text(small.new_store_size) == "40.0 MiB"
+        and "41 MiB" in SMALL_STORE
+    )
     note_small_disk(config, brokers=1 << 40)
-    assert f"{tmp_path}: " in (text := capsys.readouterr().err) and "mappedFileSizeCommitLog" in text
+    assert f"{tmp_path}: " in (text := capsys.readouterr().err) and SMALL_STORE in text
+    os.makedirs(config.commit_log_dir)  # its sizes are what they are
+    note_small_disk(config, brokers=1 << 40)
+    assert "the next commit log file takes" in (text := capsys.readouterr().err) and SMALL_STORE not in text
+
+
+def test_a_new_store_on_a_disk_without_room_for_its_index_is_named(tmp_path, capsys, monkeypatch):
+    """The warning counted a file of the log alone: the first message was stored, every later one refused."""
+    monkeypatch.setattr(os, "statvfs", statvfs_of(blocks=100, free=96, available=96))
+    config = MessageStoreConfig(store_path_root_dir=str(tmp_path))
+    note_small_disk(dataclasses.replace(config, mapped_file_size_commit_log=16 << 20))
+    assert "a new store takes" in capsys.readouterr().err
 
 
 def test_a_damaged_log_is_refused_and_nothing_changes(tmp_path):

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -19,7 +20,7 @@ from mqlake import native
 from mqlake.base.disk import DiskSpace
 from mqlake.base.net import parse_address
 from mqlake.cli.clients import cluster_options
-from mqlake.cli.options import json_option
+from mqlake.cli.options import SMALL_STORE, json_option
 from mqlake.cli.output import count_text, size_text
 from mqlake.cli.table import Column, Table
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
@@ -27,11 +28,12 @@ from mqlake.client.config import ClientConfig
 from mqlake.errors import MqlakeError, NotAStoreError
 from mqlake.remoting.loop import run
 
+if TYPE_CHECKING:
+    from mqlake.client.admin import Admin
+
 EXIT_PROBLEM = 1
 FILES_MIN = 65_536
 MAPS_MIN = 65_530
-NEW_STORE_TAKES = 2 * 1024**3 + 400 * 1024**2
-"""Bytes of the first two commit log files and the first index file, with default settings."""
 CONNECT_S = 3.0
 TIME_ERROR = 5
 """Result of adjtimex(2) for a clock that nothing keeps right."""
@@ -154,6 +156,8 @@ def ports() -> Iterator[Check]:
 
 def directory(path: str, *, named: bool) -> Iterator[Check]:
     """The disk that a data directory is on, and the stores in it; a directory that was named has to be there."""
+    from mqlake.store.config import MessageStoreConfig
+
     if named and not os.path.isdir(path):
         text = "a store is a directory" if os.path.exists(path) else "there is no such directory"
         yield Check(f"store {path}", Status.PROBLEM, text, "name the data directory of a broker with --store")
@@ -163,7 +167,7 @@ def directory(path: str, *, named: bool) -> Iterator[Check]:
     stores = [
         store for store in (Path(path), *sorted(Path(path).glob("*"))) if (store / "commitlog").is_dir()
     ]
-    yield disk(str(there), needed=0 if stores else NEW_STORE_TAKES)
+    yield disk(str(there), needed=0 if stores else MessageStoreConfig().new_store_size)
     for store in stores:
         yield _store(str(store))
 
@@ -197,8 +201,7 @@ def disk(path: str, needed: int = 0) -> Check:
             f"disk of {path}",
             Status.WARNING,
             found,
-            f"a new broker allocates {size_text(needed)}: free some space, "
-            "or start it with --set mappedFileSizeCommitLog=64m",
+            f"a new broker allocates {size_text(needed)}: free some space, or make a smaller store: {SMALL_STORE}",
         )
     return Check(f"disk of {path}", Status.OK, found)
 
@@ -231,6 +234,7 @@ async def cluster(where: ClientConfig, *, asked: bool) -> list[Check]:
     try:
         async with Admin(dataclasses.replace(where, timeout_s=CONNECT_S)) as admin:
             brokers = await admin.list_brokers()
+            refusals = {broker.address: await _refusal(admin, broker.address) for broker in brokers}
     except (MqlakeError, OSError) as error:
         return [
             Check(
@@ -245,10 +249,20 @@ async def cluster(where: ClientConfig, *, asked: bool) -> list[Check]:
             Check(name, Status.WARNING, "no broker is registered", "set namesrvAddr of your brokers to it")
         ]
     found = [Check(name, Status.OK, f"knows {count_text(len(brokers), 'broker')}")]
-    return found + [_reachable(f"broker {broker.name}", broker.address) for broker in brokers]
+    return found + [
+        _reachable(f"broker {broker.name}", broker.address, refusals[broker.address]) for broker in brokers
+    ]
 
 
-def _reachable(name: str, address: str) -> Check:
+async def _refusal(admin: Admin, address: str) -> str:
+    """Why a broker takes no messages now, as far as it tells: RocketMQ's does not. Empty if it takes them."""
+    try:
+        return (await admin.brokers.get_broker_runtime_info(address)).get("sendRefusal", "")
+    except (MqlakeError, OSError):
+        return ""
+
+
+def _reachable(name: str, address: str, refusal: str) -> Check:
     try:
         socket.create_connection(parse_address(address), timeout=CONNECT_S).close()
     except (OSError, MqlakeError) as error:
@@ -258,4 +272,7 @@ def _reachable(name: str, address: str) -> Check:
             f"{address}: {error}",
             "start it; or set brokerIP1 to an address that clients can reach",
         )
+    if refusal:
+        found = f"{address} refuses messages: {refusal}"
+        return Check(name, Status.PROBLEM, found, "free some space, or end the cause")
     return Check(name, Status.OK, f"{address} answers")

@@ -22,6 +22,11 @@ from mqlake.store.config import MessageStoreConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+SMALL_STORE = (
+    "--set mappedFileSizeCommitLog=16m --set maxHashSlotNum=100000 --set maxIndexNum=400000 takes 41 MiB"
+)
+"""How to make a store for a small disk."""
+
 
 def directory_argument(command: Command) -> Command:
     return click.argument("directory", metavar="DIR", type=click.Path())(command)

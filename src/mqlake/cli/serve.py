@@ -27,7 +27,7 @@ from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import accept_loss_option, port_to_choose, require_directory
+from mqlake.cli.options import SMALL_STORE, accept_loss_option, port_to_choose, require_directory
 from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text, time_text
 from mqlake.cli.stopping import stop_event
 from mqlake.errors import ConfigError, MqlakeError
@@ -590,17 +590,19 @@ def _say_where(
 
 
 def note_small_disk(config: MessageStoreConfig, brokers: int = 1) -> None:
-    """Warns if the next file of the commit log does not fit on its disk: sends will be refused then."""
+    """Warns if what the store allocates next does not fit on its disk: sends will be refused then."""
     place = os.path.abspath(config.commit_log_dir)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
-    free, needed = DiskSpace.of(place).free, brokers * config.mapped_file_size_commit_log
-    if free < needed:
-        files = "a new commit log file takes" if brokers == 1 else "new commit log files of the brokers take"
-        note(
-            f"{place}: {size_text(free)} free, {files} {size_text(needed)}; free some space, "
-            "or make a new store with --set mappedFileSizeCommitLog=64m"
-        )
+    is_new = not os.path.isdir(config.commit_log_dir)
+    free = DiskSpace.of(place).free
+    needed = brokers * (config.new_store_size if is_new else config.mapped_file_size_commit_log)
+    if free >= needed:
+        return
+    what = ("a new store" if brokers == 1 else "new stores") if is_new else "the next commit log file"
+    takes = "takes" if brokers == 1 or not is_new else "take"
+    smaller = f", or make a smaller store: {SMALL_STORE}" if is_new else ""
+    note(f"{place}: {size_text(free)} free, {what} {takes} {size_text(needed)}; free some space{smaller}")
 
 
 def settle() -> None:

@@ -260,16 +260,7 @@ def scan(
     for name, listed in (("topics", topics), ("keys", keys), ("columns", columns)):
         if listed is not None:
             given[name] = [listed] if isinstance(listed, str) else list(listed)
-    for argument, prefix, moment in (("start", "starting", start), ("end", "ending", end)):
-        if isinstance(moment, datetime):
-            given[f"{prefix}Timestamp"] = moment.isoformat()
-        elif isinstance(moment, str) and not _is_offset(moment):
-            raise ConfigError(
-                f"{argument} is {moment!r}; it can be a datetime, earliest, latest, a physical offset (of a store), "
-                'or offsets of queues such as {"topic": {"0": 123}}'
-            )
-        elif moment is not None:
-            given[f"{prefix}Offsets"] = dict(moment) if isinstance(moment, Mapping) else moment
+    given |= _position("start", "starting", start) | _position("end", "ending", end)
     options: Options
     if archive is not None:
         given["archive"] = archive
@@ -290,10 +281,20 @@ def scan(
     return LogDataset(options, format)
 
 
-def _is_offset(text: str) -> bool:
-    """True if it may be the value of an option for offsets."""
-    text = text.strip().lower()
-    return text in ("earliest", "latest") or text.isdecimal() or text.startswith("{")
+def _position(argument: str, prefix: str, moment: Moment) -> dict[str, object]:
+    """Spark's option for it. ConfigError for a text that is no offset."""
+    if moment is None:
+        return {}
+    if isinstance(moment, datetime):
+        return {f"{prefix}Timestamp": moment.isoformat()}
+    if isinstance(moment, str):
+        text = moment.strip().lower()
+        if not (text in ("earliest", "latest") or text.isdecimal() or text.startswith("{")):
+            raise ConfigError(
+                f"{argument} is {moment!r}; it can be a datetime, earliest, latest, a physical offset (of a store), "
+                'or offsets of queues such as {"topic": {"0": 123}}'
+            )
+    return {f"{prefix}Offsets": dict(moment) if isinstance(moment, Mapping) else moment}
 
 
 def _of_stores(

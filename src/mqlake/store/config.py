@@ -547,6 +547,11 @@ class MessageStoreConfig(Settings):
     # -- derived ---------------------------------------------------------------------------------------------
 
     @property
+    def new_store_size(self) -> int:
+        """Bytes that a new store allocates by its first message: two files of the log and one of the index."""
+        return 2 * self.mapped_file_size_commit_log + self.message_index_enable * self.index_file_size
+
+    @property
     def index_file_size(self) -> int:
         """Bytes of an index file: header, slots, entries."""
         return (

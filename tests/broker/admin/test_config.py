@@ -109,6 +109,11 @@ def test_figures(tmp_path):
         assert 0 <= float(info["commitLogDiskRatio"]) <= 1
         assert int(info["earliestMessageTimeStamp"]) > 0
         assert info["commitLogDirCapacity"].startswith("Total : ")
+        assert "sendRefusal" not in info
+        peer.controller.broker.store.running_flags.make_logics_queue_error("index: No space", "the index")
+        info = await BrokerAPI(peer.client).get_broker_runtime_info(peer.address)
+        assert info["sendRefusal"] == "writing the index failed: index: No space"
+        peer.controller.broker.store.running_flags.clear_logics_queue_error()
 
     on_a_broker(tmp_path, scene)
 

@@ -255,6 +255,8 @@ class ConfigAdmin:
         if self._timers is not None:
             info |= self._timers.runtime_info()
         info |= self._replication.status()
+        if not broker.is_slave and (reasons := store.running_flags.reasons()):
+            info["sendRefusal"] = "; ".join(reasons)  # mqlake's own: RocketMQ's broker does not tell
         info["EndTransactionQueueSize"] = "0"
         info["EndTransactionThreadPoolQueueCapacity"] = capacity
         return info
