@@ -88,8 +88,8 @@ def common(
     modes: Iterable[Mode] = Mode,
     on_request: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The fields of SourceOptions but start and end; `columns`, `modes`: those of the source; `on_request`: columns that
-    it has if they are named. Raises ConfigError and UnknownKeyError."""
+    """The fields of SourceOptions but start and end; `columns`, `modes`: those of the source; `on_request`: columns
+    that it has if they are named. Raises ConfigError and UnknownKeyError."""
     mode = Mode(one_of(given, "mode", tuple(mode.value for mode in modes), Mode.FAIL_FAST.value))
     if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
         raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")

@@ -26,7 +26,9 @@ def offset_of_heads(name: str) -> int | None:
 def heads_in(root: str) -> list[str]:
     """The names of the files of heads in a store, oldest first."""
     try:
-        return sorted(name for name in os.listdir(os.path.join(root, HEADS)) if offset_of_heads(name) is not None)
+        return sorted(
+            name for name in os.listdir(os.path.join(root, HEADS)) if offset_of_heads(name) is not None
+        )
     except (FileNotFoundError, NotADirectoryError):
         return []
 

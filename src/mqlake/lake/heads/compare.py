@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import FormatError, StoreCorruptError
+from mqlake.errors import StoreCorruptError, UnfitHeadsError
 from mqlake.lake.heads.rows import HeadsOfFile
 from mqlake.lake.heads.schema import SCHEMA
 from mqlake.lake.heads.seal import check_pages
@@ -67,7 +67,7 @@ def _difference(storage: Storage, place: Storage, heads: Heads) -> str:
     try:
         check_pages(lambda start, end: place.read(heads.path, start, end).tobytes(), heads.sealed)
         return _of_rows(storage, heads)
-    except (FormatError, StoreCorruptError) as error:
+    except (UnfitHeadsError, StoreCorruptError) as error:
         return str(error)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError):

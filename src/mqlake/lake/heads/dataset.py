@@ -9,13 +9,14 @@ A part of the log that has no valid heads is read from the log, too. What is the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
+from mqlake.errors import ConfigError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
 from mqlake.lake.heads.schema import COLUMNS, SCHEMA
@@ -49,7 +50,9 @@ class HeadsScanner(LogScanner):
         for storage in self._dataset.options.stores:
             found = open_valid(storage, self._dataset.place)
             if found.valid:
-                files = pyarrow.dataset.dataset([heads.path for heads in found.valid], SCHEMA, format="parquet")
+                files = pyarrow.dataset.dataset(
+                    [heads.path for heads in found.valid], SCHEMA, format="parquet"
+                )
                 yield from files.to_batches(columns=self._names, filter=self._filter)
             for options in log_parts(found):
                 for batch in self._of_log(options):
@@ -91,9 +94,12 @@ def log_parts(found: StoreHeads) -> list[LogOptions]:
     return [LogOptions.parse(part_options(found, start, end)) for start, end in ends] if found.files else []
 
 
-def part_options(found: StoreHeads, start: int, end: int | None) -> dict[str, str]:
-    """The options of `commitlog` for the records between two physical offsets, as they are in heads."""
-    given: dict[str, object] = {"columns": COLUMNS, "unpack": False, "startingOffsets": start}
+def part_options(found: StoreHeads, start: int | None, end: int | None) -> dict[str, str]:
+    """The options of `commitlog` for the records between two physical offsets, as they are in heads; None: where the
+    log begins, and where it ends."""
+    given: dict[str, object] = {"columns": COLUMNS, "unpack": False}
+    if start is not None:
+        given["startingOffsets"] = start
     if end is not None:
         given["endingOffsets"] = end
     if found.storage.options:
@@ -101,13 +107,22 @@ def part_options(found: StoreHeads, start: int, end: int | None) -> dict[str, st
     return option_texts([found.storage.root], given)
 
 
-def scan_heads(path: str | os.PathLike[str], *, heads: str | os.PathLike[str] | None = None) -> HeadsDataset:
-    """The heads of a store's records: all columns of SCHEMA, and no bodies. `heads`: where `mqlake store heads --out`
-    has written them. Without heads, and after them, the log is read.
+def scan_heads(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    heads: str | os.PathLike[str] | None = None,
+) -> HeadsDataset:
+    """The heads of one or more stores' records: all columns of SCHEMA, and no bodies; every record, as with
+    `unpack=False`. `heads`: where `mqlake store heads --out` has written those of one store. Without heads, and after
+    them, the log is read.
 
-    Raises NotAStoreError and ForeignFormatError for a place that is no store.
+    Raises NotAStoreError and ForeignUnfitHeadsError for a place that is no store, ConfigError.
     """
-    options = LogOptions.parse(option_texts([os.fspath(path)], {"columns": COLUMNS, "unpack": False}))
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    given = option_texts([os.fspath(each) for each in paths], {"columns": COLUMNS, "unpack": False})
+    options = LogOptions.parse(given)
+    if heads is not None and len(options.stores) > 1:
+        raise ConfigError("`heads` is of one store: read several stores with their heads one by one")
     for storage in options.stores:
         storage.check()
     return HeadsDataset(options, None if heads is None else os.fspath(heads))

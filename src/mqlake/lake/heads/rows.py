@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-import mqlake
+from mqlake import __version__
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH
 from mqlake.lake.arrow.memory import keep_freed_memory
 from mqlake.lake.arrow.rows import RowBuilder
@@ -39,9 +39,7 @@ class HeadsOfFile:
         """
         keep_freed_memory()
         file = self._file
-        split = Split(
-            self._storage, file.file, file.base_offset, 0, file.limit, file.limit, file.file_size
-        )
+        split = Split(self._storage, file.file, file.base_offset, 0, file.limit, file.limit, file.file_size)
         builder, window = RowBuilder(COLUMNS, None), open_window(split)
         batches: list[pa.RecordBatch] = []
         size = 0
@@ -74,7 +72,7 @@ class HeadsOfFile:
             self._last,
             self._last_size,
             tail_of(self._storage, file, self._last + self._last_size),
-            f"mqlake {mqlake.__version__}",
+            f"mqlake {__version__}",
         )
 
 

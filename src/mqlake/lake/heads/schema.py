@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from mqlake.errors import FormatError
+from mqlake.errors import UnfitHeadsError
 from mqlake.lake.arrow.schema import arrow_schema
 
 COLUMNS = (
@@ -66,16 +66,16 @@ class Origin:
 
     @classmethod
     def from_json(cls, text: bytes) -> Origin:
-        """FormatError for what is none, or one of another version."""
+        """UnfitHeadsError for what is none, or one of another version."""
         try:
             given = json.loads(text)
             version = given["format"]
             if version != FORMAT:
-                raise FormatError(f"heads of format {version!r}; this version reads {FORMAT}")
+                raise UnfitHeadsError(f"heads of format {version!r}; this version reads {FORMAT}")
             found = cls(**given)
         except (ValueError, TypeError, KeyError) as error:
-            raise FormatError(f"no origin of heads: {error}") from error
+            raise UnfitHeadsError(f"no origin of heads: {error}") from error
         numbers = (value for name, value in asdict(found).items() if name not in ("file", "writer"))
         if not all(isinstance(value, int) for value in numbers):
-            raise FormatError("no origin of heads: a number is none")
+            raise UnfitHeadsError("no origin of heads: a number is none")
         return found

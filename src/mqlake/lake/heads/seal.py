@@ -19,7 +19,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqlake.errors import FormatError
+from mqlake.errors import UnfitHeadsError
 
 MAGIC = b"MQHS"
 PARQUET = b"PAR1"
@@ -73,32 +73,32 @@ def _crc(read: Callable[[int], bytes], size: int) -> int:
 def check_ends(read: Read, size: int) -> Sealed:
     """The file of `size` bytes, if its footer, page index and Bloom filters are as they were sealed.
 
-    FormatError for one that is not, OSError.
+    UnfitHeadsError for one that is not, OSError.
     """
     trailer = read(max(0, size - _TRAILER.size), size)
     if len(trailer) < _TRAILER.size or trailer[4:] != PARQUET:
-        raise FormatError("its end is none of a Parquet file")
+        raise UnfitHeadsError("its end is none of a Parquet file")
     at = size - _TRAILER.size - int(_TRAILER.unpack(trailer)[0])
     if at < _SEAL.size:
-        raise FormatError("its footer is longer than the file")
+        raise UnfitHeadsError("its footer is longer than the file")
     end = read(at - _SEAL.size, size)
     magic, pages_crc, begin, crc = _SEAL.unpack_from(end)
     if magic != MAGIC:
-        raise FormatError("it has no seal")
+        raise UnfitHeadsError("it has no seal")
     footer = end[_SEAL.size :]
     index = read(begin, at - _SEAL.size) if begin <= at - _SEAL.size else b""
     if zlib.crc32(footer, zlib.crc32(end[: _SEAL.size - 4], zlib.crc32(index))) != crc:
-        raise FormatError("its footer, page index or Bloom filters are damaged")
+        raise UnfitHeadsError("its footer, page index or Bloom filters are damaged")
     return Sealed(_parsed(footer), begin, pages_crc)
 
 
 def check_pages(read: Read, sealed: Sealed) -> None:
-    """FormatError unless the pages are as they were sealed."""
+    """UnfitHeadsError unless the pages are as they were sealed."""
     crc = 0
     for start in range(0, sealed.pages_end, PIECE):
         crc = zlib.crc32(read(start, min(start + PIECE, sealed.pages_end)), crc)
     if crc != sealed.pages_crc:
-        raise FormatError("its pages are damaged")
+        raise UnfitHeadsError("its pages are damaged")
 
 
 def _parsed(footer: bytes) -> pq.FileMetaData:
@@ -106,7 +106,7 @@ def _parsed(footer: bytes) -> pq.FileMetaData:
     try:
         return pq.read_metadata(pa.BufferReader(footer))
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"its footer cannot be read: {error}") from error
+        raise UnfitHeadsError(f"its footer cannot be read: {error}") from error
 
 
 def _end_of_pages(metadata: pq.FileMetaData) -> int:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqlake.errors import FormatError
+from mqlake.errors import UnfitHeadsError
 from mqlake.formats.names import file_name_to_offset
 from mqlake.lake.heads.rows import tail_of
 from mqlake.lake.heads.schema import ORIGIN_KEY, SCHEMA, Origin
@@ -107,7 +107,7 @@ def open_valid(
                 heads = open_heads(place, name, sizes[name], storage, file)
             except FileNotFoundError:  # deleted since it was listed, as its log file was
                 pass
-            except FormatError as error:
+            except UnfitHeadsError as error:
                 wrong.append((place.path(name), str(error)))
         found.append((file, heads))
     if wrong and not quiet:
@@ -127,38 +127,38 @@ def _passed_over(wrong: Sequence[tuple[str, str]]) -> str:
 def open_heads(place: Storage, name: str, size: int, storage: Storage, file: LogFile) -> Heads:
     """A file of heads of `size` bytes, if it is sound and of this log file.
 
-    FormatError for one that is not, FileNotFoundError when it or the log file has been deleted, OSError.
+    UnfitHeadsError for one that is not, FileNotFoundError when it or the log file has been deleted, OSError.
     """
     path = place.path(name)
     sealed = check_ends(lambda start, end: place.read(path, start, end).tobytes(), size)
     metadata = sealed.metadata
     text = (metadata.metadata or {}).get(ORIGIN_KEY)
     if text is None:
-        raise FormatError("it does not say which log file it was made from")
+        raise UnfitHeadsError("it does not say which log file it was made from")
     origin = Origin.from_json(text)
     if metadata.num_rows != origin.records or metadata.schema.to_arrow_schema() != SCHEMA:
-        raise FormatError("its rows are not those that it says")
+        raise UnfitHeadsError("its rows are not those that it says")
     check_fits(origin, storage, file)
     return Heads(path, file, size, origin, sealed)
 
 
 def check_fits(origin: Origin, storage: Storage, file: LogFile) -> None:
-    """FormatError if the log file is another one now than that of which `origin` tells; FileNotFoundError."""
+    """UnfitHeadsError if the log file is another one now than that of which `origin` tells; FileNotFoundError."""
     name = file.file.rpartition("/")[2]
     if (origin.file, origin.begin, origin.end) != (name, file.base_offset, file.base_offset + file.file_size):
-        raise FormatError(
+        raise UnfitHeadsError(
             f"it was made from {origin.file}, {origin.begin} to {origin.end}, not from {name}, "
             f"{file.base_offset} to {file.base_offset + file.file_size}"
         )
     end = origin.last + origin.last_size
     if not origin.begin <= origin.last <= end <= origin.end or file_name_to_offset(name) != origin.begin:
-        raise FormatError("its last record is not in the log file")
+        raise UnfitHeadsError("its last record is not in the log file")
     if not is_full(file):
-        raise FormatError("the log file is not full")
+        raise UnfitHeadsError("the log file is not full")
     if origin.records:
         position = origin.last - origin.begin
         size = storage.read(file.file, position, position + 4).tobytes()
         if int.from_bytes(size, "big") != origin.last_size:
-            raise FormatError("the log file has another record at its end")
+            raise UnfitHeadsError("the log file has another record at its end")
     if tail_of(storage, file, end) != origin.tail:
-        raise FormatError("the log file has other bytes at its end")
+        raise UnfitHeadsError("the log file has other bytes at its end")

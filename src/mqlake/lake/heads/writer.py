@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import logging
 import os
 import threading
@@ -30,6 +31,8 @@ from mqlake.store.heads import SUFFIX, TEMPORARY, delete_heads_before
 logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
+POLLS_A_RUN = 30
+"""A run is made after so many looks, and at once when a log file was made or deleted: the one before is full then."""
 
 
 @dataclass(slots=True)
@@ -64,13 +67,13 @@ class HeadsWriter:
         for place in (self._storage, self._place):
             if not place.is_local:
                 raise ConfigError(f"{place.root}: heads are written from local directories to local ones")
-        self._settled: set[int] = set()
-        """Log files, by their offsets, that a run of this process has looked at."""
+        self._damaged: set[int] = set()
+        """Log files, by their offsets, that are not read again."""
 
     def run(self, progress: Progress = no_progress, *, again: bool = False) -> HeadsReport:
         """Writes the heads of full log files that have none, or none that fit; `again`: of all.
 
-        Raises NotAStoreError, ForeignFormatError, StoreLockedError while another process does the same, OSError.
+        Raises NotAStoreError, ForeignUnfitHeadsError, StoreLockedError while another process does the same, OSError.
         """
         self._storage.check()
         make_dirs(self._place.root)
@@ -88,14 +91,11 @@ class HeadsWriter:
         full = [(file, heads) for file, heads in found.files if is_full(file)]
         report.kept = 0 if again else sum(heads is not None for _, heads in full)
         missing = [
-            file
-            for file, heads in full
-            if again or (heads is None and file.base_offset not in self._settled)
+            file for file, heads in full if again or (heads is None and file.base_offset not in self._damaged)
         ]
         total = sum(file.file_size for file in missing)
         for number, file in enumerate(missing):
             progress(sum(each.file_size for each in missing[:number]), total)
-            self._settled.add(file.base_offset)
             existed = (again and dict(full).get(file) is not None) or _name(file) in unfit
             self._write(file, report, existed=existed)
         progress(total, total)
@@ -109,6 +109,7 @@ class HeadsWriter:
                 raise
             return  # deleted since it was listed
         except StoreCorruptError as error:
+            self._damaged.add(file.base_offset)
             report.damaged.append(str(error))
             return
         report.again += existed
@@ -127,22 +128,15 @@ class HeadsWriter:
         """Until `stop` is set, looks each second for log files that have become full; `done` gets the reports of runs
         that changed something. Raises what run() raises."""
         known: object = None
-        while not stop.is_set():
-            state = self._state()
+        for poll in itertools.count():
+            state = poll // POLLS_A_RUN, self._storage.files("commitlog")
             if state != known:
                 known = state
                 report = self.run()
                 if report.changed:
                     done(report)
-            stop.wait(POLL_S)
-
-    def _state(self) -> object:
-        """Changes when a log file is made, deleted or written to."""
-        try:
-            with os.scandir(self._storage.path("commitlog")) as entries:
-                return sorted((each.name, each.stat().st_mtime_ns) for each in entries)
-        except FileNotFoundError:
-            return None
+            if stop.wait(POLL_S):
+                return
 
 
 def _name(file: LogFile) -> str:
