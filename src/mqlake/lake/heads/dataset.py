@@ -49,20 +49,20 @@ class HeadsScanner(LogScanner):
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for storage in self._dataset.options.stores:
             found = open_valid(storage, self._dataset.place)
-            if found.valid:
-                files = pyarrow.dataset.dataset(
-                    [heads.path for heads in found.valid], SCHEMA, format="parquet"
-                )
-                yield from files.to_batches(columns=self._names, filter=self._filter)
-            for options in log_parts(found):
-                for batch in self._of_log(options):
-                    table = pa.Table.from_batches([batch])
-                    yield from (table if self._filter is None else table.filter(self._filter)).to_batches()
+            for start, end, heads in found.parts:
+                if heads:
+                    paths = [each.path for each in heads]
+                    files = pyarrow.dataset.dataset(paths, SCHEMA, format="parquet")
+                    yield from files.to_batches(columns=self._names, filter=self._filter)
+                else:
+                    yield from self._of_log(LogOptions.parse(part_options(found, start, end)))
 
     def _of_log(self, options: LogOptions) -> Iterator[pa.RecordBatch]:
         conditions = conditions_of(self._filter)
         for task in plan(options, conditions).tasks:
-            yield from read_task(task, options, conditions, self._names)
+            for batch in read_task(task, options, conditions, self._names):
+                table = pa.Table.from_batches([batch])
+                yield from (table if self._filter is None else table.filter(self._filter)).to_batches()
 
 
 class HeadsDataset(LogDataset):
@@ -86,12 +86,6 @@ class HeadsDataset(LogDataset):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HeadsDataset, (self.options, self.place)
-
-
-def log_parts(found: StoreHeads) -> list[LogOptions]:
-    """The reads of the log that give what the valid heads of a store lack: its gaps, and its tail up to the end."""
-    ends: list[tuple[int, int | None]] = [*found.gaps, (found.tail, None)]
-    return [LogOptions.parse(part_options(found, start, end)) for start, end in ends] if found.files else []
 
 
 def part_options(found: StoreHeads, start: int | None, end: int | None) -> dict[str, str]:

@@ -67,12 +67,25 @@ class StoreHeads:
     @property
     def gaps(self) -> list[tuple[int, int]]:
         """The parts of the log before the tail that have no heads."""
-        found, at = [], self.begin
+        return [(start, end) for start, end, heads in self.parts if not heads and end is not None]
+
+    @property
+    def parts(self) -> list[tuple[int, int | None, list[Heads]]]:
+        """The whole log in its order: ranges with heads of all their files, ranges without, and the tail, which has no
+        end. None of a log without files."""
+        found: list[tuple[int, int | None, list[Heads]]] = []
+        at = self.begin
         for heads in self.valid:
             if at < heads.origin.begin:
-                found.append((at, heads.origin.begin))
+                found.append((at, heads.origin.begin, []))
+            elif found and found[-1][2]:
+                start, _, before = found.pop()
+                found.append((start, heads.origin.end, [*before, heads]))
+                at = heads.origin.end
+                continue
+            found.append((heads.origin.begin, heads.origin.end, [heads]))
             at = heads.origin.end
-        return found
+        return [*found, (at, None, [])] if self.files else []
 
 
 def place_of(storage: Storage, out: str | None = None) -> Storage:

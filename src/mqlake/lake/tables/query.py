@@ -40,7 +40,7 @@ def query(
                 connection.register(name, table.union() if as_of is None else table.at(as_of))
         named = {table.topic.table.lower() for table in tables}
         for name, make in views.items():
-            if name not in named and re.search(
+            if name.lower() not in named and re.search(
                 rf'(?:\b(?:from|join)\s|,)\s*"?{name}\b(?!\s*\()', sql, re.IGNORECASE
             ):
                 connection.register(name, make())

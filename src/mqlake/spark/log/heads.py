@@ -35,9 +35,8 @@ def heads(spark: SparkSession, path: str, *, out: str | None = None) -> DataFram
     [storage] = options.stores
     found = open_valid(storage, out)
     parts = [_parquet(spark, found.valid)] if found.valid else []
-    parts += [_log(spark, found, start, end) for start, end in found.gaps]
-    parts.append(_log(spark, found, found.tail if found.files else None, None))
-    return reduce(DataFrame.unionByName, parts)
+    parts += [_log(spark, found, start, end) for start, end, there in found.parts if not there]
+    return reduce(DataFrame.unionByName, parts or [_log(spark, found, None, None)])
 
 
 def _parquet(spark: SparkSession, valid: list[Heads]) -> DataFrame:
