@@ -51,6 +51,7 @@
     ├── TableError                  a table cannot be used, or gone on with, as asked; says what to do
     │   ├── TableConflictError      another commit came first; nothing of this one is in the table
     │   └── TableUnavailableError   a catalog or a storage does not answer; try again
+    ├── UnfitHeadsError             a Parquet file of heads is damaged, or of another log; the log is read in its place
     ├── SparkJobError               a Spark job ended with an error; says the cause in a line
     └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
 
@@ -383,6 +384,10 @@ class XAError(TransactionError):
 
 
 class TableError(MqlakeError):
+    pass
+
+
+class UnfitHeadsError(MqlakeError):
     pass
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.lake.heads.valid import open_valid
+from mqlake.lake.heads.writer import HeadsWriter
+from mqlake.lake.log.storage import Storage
 from mqlake.store.backup import back_up, restore
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import CASES
@@ -61,6 +64,20 @@ def test_everything_in_one_store(java_store: JavaStore, tmp_path: Path, mix: str
         store.wait_until_dispatched(PATIENCE_S)
         as_asked(ops, results, contents(store).records)
     java_agrees(java_store, tmp_path, MIXES[mix], TOPICS, clean=True)
+
+
+def test_a_store_with_heads(java_store: JavaStore, tmp_path: Path) -> None:
+    """Java's store opens, reads and writes beside the folder, and leaves it as it is."""
+    ops = everything()
+    mix = next(iter(MIXES.values()))
+    with open_store(tmp_path, mix, topics=TOPICS) as store:
+        mqlake_put(store, ops)
+        store.wait_until_dispatched(PATIENCE_S)
+    assert HeadsWriter(str(tmp_path)).run().written > 0
+    heads = {path.name: path.read_bytes() for path in (tmp_path / "heads").iterdir()}
+    java_agrees(java_store, tmp_path, mix, TOPICS, clean=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "heads").iterdir()} == heads
+    assert len(open_valid(Storage(str(tmp_path))).valid) == len(heads)
 
 
 def test_a_restored_backup(java_store: JavaStore, tmp_path: Path) -> None:

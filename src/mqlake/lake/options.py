@@ -16,7 +16,7 @@ from typing import Any
 
 from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, UnknownKeyError
-from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN
+from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN, ON_REQUEST
 from mqlake.lake.log.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_FULL, VERIFY_NONE
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import ENDING, STARTING, Position, PositionKind
@@ -83,15 +83,18 @@ class SourceOptions:
 
 
 def common(
-    given: Mapping[str, str], columns: Iterable[str] = COLUMNS, modes: Iterable[Mode] = Mode
+    given: Mapping[str, str],
+    columns: Iterable[str] = COLUMNS,
+    modes: Iterable[Mode] = Mode,
+    on_request: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The fields of SourceOptions but start and end; `columns`, `modes`: those of the source. Raises ConfigError and
-    UnknownKeyError."""
+    """The fields of SourceOptions but start and end; `columns`, `modes`: those of the source; `on_request`: columns
+    that it has if they are named. Raises ConfigError and UnknownKeyError."""
     mode = Mode(one_of(given, "mode", tuple(mode.value for mode in modes), Mode.FAIL_FAST.value))
     if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
         raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
     return {
-        "columns": chosen_columns(given, columns, permissive=mode is Mode.PERMISSIVE),
+        "columns": chosen_columns(given, columns, on_request, permissive=mode is Mode.PERMISSIVE),
         "mode": mode,
         "split_size": _size(given, "splitSize") or DEFAULT_SPLIT_SIZE,
         "max_bytes_per_trigger": _size(given, "maxBytesPerTrigger"),
@@ -135,7 +138,7 @@ class LogOptions(SourceOptions):
             skipping=skipping != "false",
             sampled_times=skipping == "sampled",
             known_topics=skipping == "known",
-            **common(given),
+            **common(given, on_request=ON_REQUEST),
         )
 
     @property
@@ -240,11 +243,16 @@ def _tidy(path: str) -> str:
 
 
 def chosen_columns(
-    given: Mapping[str, str], known: Iterable[str], *, permissive: bool = False
+    given: Mapping[str, str],
+    known: Iterable[str],
+    on_request: Iterable[str] = (),
+    *,
+    permissive: bool = False,
 ) -> tuple[str, ...]:
     """The columns that the options `columns` and `includeBody` name, of those of the source."""
+    known = tuple(known)
     names = listed("columns", given["columns"]) if "columns" in given else list(known)
-    check_columns(names, known)
+    check_columns(names, (*known, *on_request))
     if not flag(given, "includeBody", default=True):
         names = [name for name in names if name != "body"]
     if permissive and CORRUPT_COLUMN not in names:

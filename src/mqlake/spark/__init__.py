@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mqlake.spark.jobs.verify import StoresReport
 
-__all__ = ["count_by", "read_log", "read_topic", "register", "session", "verify_log"]
+__all__ = ["count_by", "heads", "read_log", "read_topic", "register", "session", "verify_log"]
 
 
 def session(app_name: str = "mqlake", **options: Any) -> SparkSession:
@@ -81,6 +81,14 @@ def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **option
     from mqlake.spark.log.counts import count_by
 
     return count_by(spark, *paths, by=by, **options)
+
+
+def heads(spark: SparkSession, path: str, **options: Any) -> DataFrame:
+    """The heads of a store's records, read by Spark's Parquet reader; see mqlake.spark.log.heads.heads."""
+    require_pyspark()
+    from mqlake.spark.log.heads import heads
+
+    return heads(spark, path, **options)
 
 
 def verify_log(spark: SparkSession, *paths: str, **options: Any) -> StoresReport:

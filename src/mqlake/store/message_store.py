@@ -49,6 +49,7 @@ from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 from mqlake.store.ha.replica_log import MappedReplicaLog
 from mqlake.store.ha.replicas import Replicas
+from mqlake.store.heads import delete_heads_before
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.appender import Appended, QueueId, Write
 from mqlake.store.log.commit_log import CommitLog
@@ -230,7 +231,11 @@ class DefaultMessageStore(StoreView):
         return wake_both
 
     def _make_clean_service(self) -> CleanService:
-        cleaned: list[Callable[[int], int]] = [self.consume_queues.delete_expired_file]
+        root = self.config.store_path_root_dir
+        cleaned: list[Callable[[int], int]] = [
+            self.consume_queues.delete_expired_file,
+            lambda log_begin: delete_heads_before(root, log_begin),
+        ]
         index = self.index
         if index is not None:
             delete = index.delete_expired

@@ -288,3 +288,20 @@ def test_bodies_to_columns(tmp_path: Path) -> None:
     [found] = json.loads(invoke("query", sql, *places, "--json").stdout)
     assert found == {"s": sum(n for n in range(31) if n % 10 or n == 30), "p": 40.5, "u": 3}
     assert "unknown format of bodies 'xml'" in invoke("run", *places, "--bodies", "xml:x", status=2).stderr
+
+
+def test_query_of_a_store_without_tables(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 40)
+    for view in ("log", "heads"):
+        rows = json.loads(
+            invoke(
+                "query", f"select topic, count(*) as n from {view} group by 1 order by 1", store, "--json"
+            ).stdout
+        )
+        assert [row["n"] for row in rows if row["topic"] == ORDERS] == [20]
+    assert CliRunner().invoke(cli, ["store", "heads", str(store)]).exit_code == 0
+    found = json.loads(invoke("query", "select count(bodySize) as n from heads", store, "--json").stdout)
+    assert found == [{"n": 40}]
+    result = invoke("query", "select 1 from heads", tmp_path / "nowhere", status=1)
+    assert "no such directory" in result.output

@@ -79,6 +79,12 @@ def test_pieces_may_end_anywhere(damaged: Path, piece_bytes: int, verify: str) -
     assert [(each.position, each.until) for each in damages] == [(position, position + size)]
 
 
+def test_a_first_file_that_is_being_made(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / "00000000000000000000").touch()
+    assert files_of(Storage(str(tmp_path))) == []
+
+
 def test_a_walk_closes_its_file(every_kind: Path) -> None:
     """Also when its reader stops early."""
     split = plan(str(every_kind))[0]

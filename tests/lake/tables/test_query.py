@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from mqlake.errors import ConfigError, MissingPartError, NotThereError, TableError
@@ -91,3 +93,23 @@ def test_without_duckdb_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingPartError, match=r"pip install 'mqlake\[lake\]'"):
         query("select 1", [])
+
+
+def test_views_beside_the_tables(tables: list[TopicTable]) -> None:
+    made: list[str] = []
+
+    def view(name: str) -> Callable[[], object]:
+        def make() -> object:
+            made.append(name)
+            return pa.table({"one": [1]})
+
+        return make
+
+    views = {name: view(name) for name in ("log", "heads", "Orders")}
+    assert query("select log(10), 'heads' as heads from Orders limit 1", tables, views=views)[0][1] == "heads"
+    assert made == []
+    assert query("select * from heads join log using (one)", tables, views=views)[1] == [(1,)]
+    assert made == ["log", "heads"]
+    assert query('select * from Other, "heads" limit 1', tables, views=views)[0][-1] == "one"
+    with pytest.raises(NotThereError, match="heads"):
+        query("select * from heads", tables)

@@ -60,11 +60,27 @@ def query(sql: str, given: Given, as_of: str | None, as_json: bool) -> None:
     \b
     mqlake lake query "select tags, count(*) from Orders group by 1" /data/lake
     mqlake lake query "select max(storeTimestamp) from Orders" /data/store --warehouse /data/lake --topic Orders
+    mqlake lake query "select topic, count(*) from heads group by 1" /data/store
+
+    The views `log` and `heads` are there beside the tables: all messages of the stores, and all their records without
+    bodies, which Parquet answers (`mqlake store heads`). They need no table.
     """
+    from mqlake.lake.dataset import scan
+    from mqlake.lake.heads.dataset import scan_heads
     from mqlake.lake.tables.query import query as run_query
 
     moment = None if as_of is None else datetime.fromtimestamp(time_ms(as_of) / 1000, UTC)
-    names, rows = run_query(sql, opened(given, create=False), moment)
+    tables = [] if given.has_stores_only else opened(given, create=False)
+    stores = (
+        given.stores
+        if given.has_stores_only
+        else [path for table in tables for path in table.topic.stores.values()]
+    )
+    stores = list(dict.fromkeys(stores))
+    views = (
+        {"log": lambda: scan(stores), "heads": lambda: scan_heads(stores)} if stores and not moment else {}
+    )
+    names, rows = run_query(sql, tables, moment, views)
     if as_json:
         print_json([dict(zip(names, map(_plain, row), strict=True)) for row in rows])
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,6 +64,18 @@ class Given:
                 return os.path.join(each, FILE)
         return None
 
+    @property
+    def has_stores_only(self) -> bool:
+        """True if it names stores, and neither tables nor topics."""
+        return bool(self.places) and self.file is None and not (self.topics or self.warehouse or self.namesrv)
+
+    @property
+    def stores(self) -> list[str]:
+        """The store directories among the places. NotThereError."""
+        found = store_names(self.places)
+        _check_stores(found.values())
+        return list(found.values())
+
     def lake(self) -> LakeFile:
         """The lake with its topics. Raises ConfigError, NotFoundError, OSError."""
         if self.file is None:
@@ -100,13 +112,7 @@ class Given:
         stores = store_names(self.places)
         if not stores and not self.namesrv:
             raise ConfigError("give a lake.toml, a store directory, or name servers (-n)")
-        for each in stores.values():
-            if "://" not in each and not os.path.isdir(each):
-                raise NotThereError(f"{each}: there is no such directory")
-            if os.path.isdir(each) and not os.path.isdir(os.path.join(each, "commitlog")):
-                raise NotThereError(
-                    f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}"
-                )
+        _check_stores(stores.values())
         if not self.topics:
             raise ConfigError(
                 "name the topics (--topic TOPIC, repeatable), or a warehouse with a lake.toml, which names them"
@@ -151,6 +157,15 @@ class Given:
             list(stores.values()) or None, topic, namesrv=self.namesrv or None, bodies=given
         ).body_format
         return found.spec if found is not None else ""
+
+
+def _check_stores(paths: Iterable[str]) -> None:
+    """NotThereError for a local directory that is none, or no store."""
+    for each in paths:
+        if "://" not in each and not os.path.isdir(each):
+            raise NotThereError(f"{each}: there is no such directory")
+        if os.path.isdir(each) and not os.path.isdir(os.path.join(each, "commitlog")):
+            raise NotThereError(f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}")
 
 
 def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:

@@ -38,6 +38,10 @@ COMMANDS = {
         "mqlake.cli.store.backup:restore_command",
         "Make a store from a backup, or with --from from an archive.",
     ),
+    "heads": (
+        "mqlake.cli.store.heads:heads",
+        "Write all of the log but the bodies as Parquet, for quick counts and searches.",
+    ),
     "offload": (
         "mqlake.cli.store.offload:offload",
         "Bring the finished files of a log to the archive at TARGET, such as s3://bucket/store.",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import Any
 
 import click
 
-from mqlake.base.findings import Severity
+from mqlake.base.findings import Findings, Severity
 from mqlake.base.progress import Progress
 from mqlake.cli.options import (
     accept_loss_option,
@@ -27,12 +28,15 @@ from mqlake.cli.output import (
     progress,
     size_text,
 )
+from mqlake.cli.store.heads import compared, made_again
+from mqlake.errors import MissingPartError
 from mqlake.store.backup_check import verify_backup
 from mqlake.store.backup_manifest import is_backup
 from mqlake.store.check.rebuild import RebuildReport, rebuild_store
 from mqlake.store.check.repair import RepairPlan, plan_repair, repair_store
 from mqlake.store.check.verify import VerifyReport, verify_store
 from mqlake.store.check.verify_queues import LostMessage
+from mqlake.store.heads import HEADS
 
 EXIT_DAMAGE = 1
 SHOWN = 20
@@ -52,6 +56,8 @@ def verify(directory: str, settings: dict[str, str], as_json: bool) -> None:
     the records against them, and the checkpoint. Distinguishes a torn tail, stale bytes and corruption. The exit
     status is 1 if anything is damaged; what the next start of the store repairs by itself is only a note.
 
+    If the store has heads (`mqlake store heads`), each of their rows is compared with the log.
+
     DIR may be a backup, too: each of its files is compared with its checksum.
     """
     if is_backup(directory):
@@ -59,12 +65,32 @@ def verify(directory: str, settings: dict[str, str], as_json: bool) -> None:
         return
     with progress("verifying") as report_progress:
         report = verify_store(directory, settings, progress=report_progress)
+    _verify_heads(directory, report)
     if as_json:
         print_json(_verify_object(report))
     else:
         _print_verify(report)
     if not report.ok:
         sys.exit(EXIT_DAMAGE)
+
+
+def _verify_heads(directory: str, report: VerifyReport) -> None:
+    """Adds what is wrong with the heads to the report."""
+    findings = Findings()
+    try:
+        with progress("comparing heads") as report_progress:
+            found = compared(directory, report_progress)
+    except MissingPartError as error:
+        findings.note("heads", os.path.join(directory, HEADS), 0, f"they were not compared: {error}")
+        found = None
+    if found is not None:
+        for each in found.differences:
+            text = f"{each.text}; `mqlake store heads` makes them again"
+            findings.damage("heads", each.path, 0, text)
+        for path in found.left_over:
+            findings.note("heads", path, 0, "their log file is gone")
+    report.findings += findings.kept
+    report.damage_count += findings.damage_count
 
 
 def _verify_backup(directory: str, *, as_json: bool) -> None:
@@ -157,14 +183,19 @@ def rebuild(directory: str, trust_log: bool, settings: dict[str, str], as_json: 
     """Rebuild consume queues and index from the log.
 
     The new files are built next to the old ones and replace them when complete. No writer may run. A damaged log is
-    refused: repair it first. So is a log that its consume queues prove wrong, unless --trust-log is given.
+    refused: repair it first. So is a log that its consume queues prove wrong, unless --trust-log is given. Heads
+    (`mqlake store heads`) are made again if the store has any.
     """
     with progress("rebuilding") as report_progress:
         report = rebuild_store(directory, settings, trust_log=trust_log, progress=report_progress)
+    with progress("making heads again") as report_progress:
+        heads = made_again(directory, report_progress)
     if as_json:
-        print_json(report)
+        print_json({**as_object(report), "heads": None if heads is None else as_object(heads)})
     else:
         click.echo(_rebuilt(report))
+        if heads is not None:
+            click.echo(f"heads of {count_text(heads.again + heads.written, 'log file')} made again")
 
 
 def _rebuilt(report: RebuildReport) -> str:

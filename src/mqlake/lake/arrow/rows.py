@@ -201,6 +201,7 @@ BUILDERS: dict[str, Callable[[Records], pa.Array]] = {
     "keys": _property(PROPERTY_KEYS),
     "body": _body,
     "bodyCrc": _number("body_crc"),
+    "bodySize": _number("body_length"),
     "properties": lambda records: records.properties.as_map(),
     "flag": _number("flag"),
     "sysFlag": _number("sys_flag"),

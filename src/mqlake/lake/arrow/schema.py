@@ -52,13 +52,16 @@ COLUMNS: dict[str, str] = {
     "path": "string",
 }
 
+ON_REQUEST = {"bodySize": "int"}
+"""Columns of a log that a read has only if it names them: the bytes of the body."""
+
 CORRUPT_COLUMN = "_corrupt"
 """In mode permissive: what is wrong, with file and offset, in a row that stands for damage; else null."""
 
 
 def kind_of(name: str) -> str:
-    """The kind of a column. UnknownKeyError for a name not in COLUMNS."""
-    kind = "string" if name == CORRUPT_COLUMN else COLUMNS.get(name)
+    """The kind of a column. UnknownKeyError for a name that none has."""
+    kind = "string" if name == CORRUPT_COLUMN else {**COLUMNS, **ON_REQUEST}.get(name)
     if kind is None:
         raise UnknownKeyError(name, COLUMNS, what="column")
     return kind

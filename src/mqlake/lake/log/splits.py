@@ -191,6 +191,8 @@ def _local_files(storage: Storage, known_end: int) -> list[LogFile]:
     root = storage.root
     file_size = detect_settings(root).get("mappedFileSizeCommitLog", 0)
     assert isinstance(file_size, int)
+    if file_size == 0:  # a new store, whose first file is being made
+        return []
     queue = MappedFileQueue(os.path.join(root, "commitlog"), file_size, read_only=True)
     try:
         queue.load()

@@ -31,6 +31,9 @@ from mqlake.message import MessageSysFlag
 
 logger = logging.getLogger(__name__)
 
+BODY_COLUMNS = frozenset({"body", "bodySize"})
+"""Columns for which compressed bodies are unpacked."""
+
 Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
 """A buffer, a scan of it, and the numbers of the records of it that are wanted (None: all)."""
 
@@ -81,7 +84,7 @@ def read_task(
         yield RowBuilder(columns, storage.root).damage(offset, text)
     for split in task.splits:
         builder = RowBuilder(columns, split.store)
-        for found in chosen(split, wanted, with_bodies="body" in columns):
+        for found in chosen(split, wanted, with_bodies=not BODY_COLUMNS.isdisjoint(columns)):
             if isinstance(found, Damage):
                 yield builder.damage(found.physical_offset, str(found.error()))
             else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from mqlake.errors import ConfigError, NotThereError, TableError
@@ -13,10 +14,14 @@ from mqlake.lake.tables.topic import TopicTable
 
 
 def query(
-    sql: str, tables: Iterable[TopicTable], as_of: datetime | None = None
+    sql: str,
+    tables: Iterable[TopicTable],
+    as_of: datetime | None = None,
+    views: Mapping[str, Callable[[], object]] = MappingProxyType({}),
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The names of the columns and the rows of a SELECT. Only topics whose tables are named in the text are read; all
-    of them as of the moment the query begins.
+    of them as of the moment the query begins. `views`: other names, and what makes their datasets, for those that no
+    table has and that a FROM or JOIN names.
 
     Raises ConfigError for what DuckDB refuses, NotThereError for a table that is not there, TableError for what cannot
     be read, MissingPartError, and what union_of() raises.
@@ -24,6 +29,7 @@ def query(
     require_modules("duckdb", command="pip install 'mqlake[lake]'")
     import duckdb
 
+    tables = list(tables)
     words = {word.lower() for word in re.findall(r"\w+", sql)}
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
@@ -32,6 +38,12 @@ def query(
             name = table.topic.table
             if name.lower() in words:
                 connection.register(name, table.union() if as_of is None else table.at(as_of))
+        named = {table.topic.table.lower() for table in tables}
+        for name, make in views.items():
+            if name.lower() not in named and re.search(
+                rf'(?:\b(?:from|join)\s|,)\s*"?{name}\b(?!\s*\()', sql, re.IGNORECASE
+            ):
+                connection.register(name, make())
         result = connection.execute(sql)
         if result is None:
             raise ConfigError("there is no statement in the text of the query")

@@ -51,6 +51,7 @@ from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_directory import refuse_light_queues
 from mqlake.store.files.store_lock import StoreLock, lock_holder
+from mqlake.store.heads import delete_heads_of
 from mqlake.store.kept_copies import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, fence_off
 from mqlake.store.log.log_reader import Hole, HoleKind, open_log, refuse_foreign
@@ -419,6 +420,8 @@ class _Copies:
 
 def _apply(config: MessageStoreConfig, actions: list[Action], copies: _Copies) -> None:
     copies.keep(actions)
+    changed = [path for action in actions for path in (action.path, action.target) if path]
+    delete_heads_of(config.store_path_root_dir, changed)
     _rename(config, [action for action in actions if action.kind is ActionKind.RENAME])
     for action in actions:
         if action.kind is ActionKind.ACCEPT_LOSS:

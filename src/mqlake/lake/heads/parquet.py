@@ -1,0 +1,59 @@
+"""One file of heads as it is written: Parquet that every engine reads, sealed."""
+
+from __future__ import annotations
+
+import itertools
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqlake.lake.heads.rows import HeadsOfFile
+from mqlake.lake.heads.schema import ORIGIN_KEY, SCHEMA, Origin
+from mqlake.lake.heads.seal import seal
+
+DICTIONARIES = ["topic", "queueId", "sysFlag", "reconsumeTimes", "tags"]
+ENCODINGS = {
+    "queueOffset": "DELTA_BINARY_PACKED",
+    "physicalOffset": "DELTA_BINARY_PACKED",
+    "size": "DELTA_BINARY_PACKED",
+    "storeTimestamp": "DELTA_BINARY_PACKED",
+    "bornTimestamp": "DELTA_BINARY_PACKED",
+    "bodySize": "DELTA_BINARY_PACKED",
+    "keys": "DELTA_BYTE_ARRAY",
+    "uniqKey": "DELTA_BYTE_ARRAY",
+}
+BLOOM_COLUMNS = ("keys", "uniqKey")
+FALSE_POSITIVES = 0.01
+
+
+def write_parquet(file: BinaryIO, heads: HeadsOfFile) -> Origin:
+    """Writes all heads of a log file to an empty file that is open for reading and writing, a row group at a time.
+
+    Raises what HeadsOfFile.groups() raises, and OSError.
+    """
+    groups = heads.groups()
+    first = next(groups, SCHEMA.empty_table())
+    # all row groups have filters of one size: for what the first one has, and half as much more
+    blooms = {
+        name: {"ndv": max(64, (len(first) - first.column(name).null_count) * 3 // 2), "fpp": FALSE_POSITIVES}
+        for name in BLOOM_COLUMNS
+    }
+    with pq.ParquetWriter(
+        pa.PythonFile(file, "w"),
+        SCHEMA,
+        compression="zstd",
+        use_dictionary=DICTIONARIES,
+        column_encoding=ENCODINGS,
+        write_statistics=True,
+        write_page_index=True,
+        write_page_checksum=True,
+        bloom_filter_options=blooms,
+    ) as writer:
+        for table in itertools.chain([first], groups):
+            if len(table):
+                writer.write_table(table, row_group_size=len(table))
+        origin = heads.origin()
+        writer.add_key_value_metadata({ORIGIN_KEY: origin.to_json()})
+    seal(file)
+    return origin

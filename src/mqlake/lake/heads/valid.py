@@ -1,0 +1,177 @@
+"""Which heads of a store may be used: derived files, compared with the log as it is before each use.
+
+    log      [0 ........][1 GiB .....][2 GiB .....][3 GiB ... ]
+    heads    [0.parquet ][ stale     ][2.parquet  ]
+             used         read from the log  used   └ the tail, from this offset on
+
+Stale, foreign and damaged files are passed over, with one warning for all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqlake.errors import UnfitHeadsError
+from mqlake.formats.names import file_name_to_offset
+from mqlake.lake.heads.rows import tail_of
+from mqlake.lake.heads.schema import ORIGIN_KEY, SCHEMA, Origin
+from mqlake.lake.heads.seal import Sealed, check_ends
+from mqlake.lake.log.log_ends import known_end, remember
+from mqlake.lake.log.splits import LogFile, log_files
+from mqlake.lake.log.storage import Storage
+from mqlake.store.heads import HEADS, SUFFIX
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads of one log file, which fit it. `bytes`: of the Parquet file."""
+
+    path: str
+    file: LogFile
+    bytes: int
+    origin: Origin
+    sealed: Sealed
+
+
+@dataclass(frozen=True)
+class StoreHeads:
+    """The files of a log, each with its heads if it has valid ones. `place`: the directory of the heads."""
+
+    storage: Storage
+    place: Storage
+    files: Sequence[tuple[LogFile, Heads | None]]
+    passed_over: Sequence[tuple[str, str]] = ()
+    """Files of heads that do not fit, and why."""
+
+    @property
+    def valid(self) -> list[Heads]:
+        return [heads for _, heads in self.files if heads is not None]
+
+    @property
+    def begin(self) -> int:
+        """Where the log begins."""
+        return self.files[0][0].base_offset if self.files else 0
+
+    @property
+    def tail(self) -> int:
+        """Where the part of the log begins that no heads are of, up to its end."""
+        valid = self.valid
+        return valid[-1].origin.end if valid else self.begin
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """The parts of the log before the tail that have no heads."""
+        return [(start, end) for start, end, heads in self.parts if not heads and end is not None]
+
+    @property
+    def parts(self) -> list[tuple[int, int | None, list[Heads]]]:
+        """The whole log in its order: ranges with heads of all their files, ranges without, and the tail, which has no
+        end. None of a log without files."""
+        found: list[tuple[int, int | None, list[Heads]]] = []
+        at = self.begin
+        for heads in self.valid:
+            if at < heads.origin.begin:
+                found.append((at, heads.origin.begin, []))
+            elif found and found[-1][2]:
+                start, _, before = found.pop()
+                found.append((start, heads.origin.end, [*before, heads]))
+                at = heads.origin.end
+                continue
+            found.append((heads.origin.begin, heads.origin.end, [heads]))
+            at = heads.origin.end
+        return [*found, (at, None, [])] if self.files else []
+
+
+def place_of(storage: Storage, out: str | None = None) -> Storage:
+    """Where the heads of a store lie: in it, or in the directory `out`."""
+    return Storage(storage.path(HEADS) if out is None else out, storage.options)
+
+
+def is_full(file: LogFile) -> bool:
+    """True if nothing will be written to the file any more."""
+    return file.limit == file.file_size
+
+
+def open_valid(
+    storage: Storage, out: str | None = None, files: Sequence[LogFile] | None = None, *, quiet: bool = False
+) -> StoreHeads:
+    """The files of a store's log with their valid heads. `files`: the log's, if they are known; `quiet`: no warning.
+
+    Raises what log_files() raises, and OSError.
+    """
+    if files is None:
+        files = log_files(storage, known_end(storage), must_be_whole=False)
+        remember(storage, files)
+    place = place_of(storage, out)
+    sizes = dict(place.files("")) if files else {}
+    found: list[tuple[LogFile, Heads | None]] = []
+    wrong: list[tuple[str, str]] = []
+    for file in files:
+        name = file.file.rpartition("/")[2] + SUFFIX
+        heads = None
+        if name in sizes:
+            try:
+                heads = open_heads(place, name, sizes[name], storage, file)
+            except FileNotFoundError:  # deleted since it was listed, as its log file was
+                pass
+            except UnfitHeadsError as error:
+                wrong.append((place.path(name), str(error)))
+        found.append((file, heads))
+    if wrong and not quiet:
+        logger.warning("%s", _passed_over(wrong))
+    return StoreHeads(storage, place, found, wrong)
+
+
+def _passed_over(wrong: Sequence[tuple[str, str]]) -> str:
+    shown = "; ".join(f"{path}: {why}" for path, why in wrong[:SHOWN])
+    more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    return (
+        f"heads are passed over, and the log is read in their place: {shown}{more}. "
+        "`mqlake store heads` makes them again"
+    )
+
+
+def open_heads(place: Storage, name: str, size: int, storage: Storage, file: LogFile) -> Heads:
+    """A file of heads of `size` bytes, if it is sound and of this log file.
+
+    UnfitHeadsError for one that is not, FileNotFoundError when it or the log file has been deleted, OSError.
+    """
+    path = place.path(name)
+    sealed = check_ends(lambda start, end: place.read(path, start, end).tobytes(), size)
+    metadata = sealed.metadata
+    text = (metadata.metadata or {}).get(ORIGIN_KEY)
+    if text is None:
+        raise UnfitHeadsError("it does not say which log file it was made from")
+    origin = Origin.from_json(text)
+    if metadata.num_rows != origin.records or metadata.schema.to_arrow_schema() != SCHEMA:
+        raise UnfitHeadsError("its rows are not those that it says")
+    check_fits(origin, storage, file)
+    return Heads(path, file, size, origin, sealed)
+
+
+def check_fits(origin: Origin, storage: Storage, file: LogFile) -> None:
+    """UnfitHeadsError if the log file is another one now than that of which `origin` tells; FileNotFoundError."""
+    name = file.file.rpartition("/")[2]
+    if (origin.file, origin.begin, origin.end) != (name, file.base_offset, file.base_offset + file.file_size):
+        raise UnfitHeadsError(
+            f"it was made from {origin.file}, {origin.begin} to {origin.end}, not from {name}, "
+            f"{file.base_offset} to {file.base_offset + file.file_size}"
+        )
+    end = origin.last + origin.last_size
+    if not origin.begin <= origin.last <= end <= origin.end or file_name_to_offset(name) != origin.begin:
+        raise UnfitHeadsError("its last record is not in the log file")
+    if not is_full(file):
+        raise UnfitHeadsError("the log file is not full")
+    if origin.records:
+        position = origin.last - origin.begin
+        size = storage.read(file.file, position, position + 4).tobytes()
+        if int.from_bytes(size, "big") != origin.last_size:
+            raise UnfitHeadsError("the log file has another record at its end")
+    if tail_of(storage, file, end) != origin.tail:
+        raise UnfitHeadsError("the log file has other bytes at its end")
