@@ -10,7 +10,8 @@ import pytest
 import trustme
 
 from mqlake.errors import ConfigError
-from mqlake.proxy.server import GrpcServer, server_credentials
+from mqlake.proxy.grpcio_server import server_credentials
+from mqlake.proxy.server import GrpcServer
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code
 from mqlake.remoting import tls
@@ -18,6 +19,8 @@ from mqlake.remoting.tls import TlsConfig, TlsMode
 from tests.broker.live import make_controller
 from tests.proxy.live import Peer, on_a_broker, resource
 from tests.proxy.scripted import ScriptedBackend
+
+pytestmark = pytest.mark.usefixtures("each_server")
 
 
 def test_a_port_that_is_taken_is_named():
