@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from mqlake.broker.config import GrpcServerKind
 from mqlake.proxy import server
-from mqlake.proxy.server import GrpcServerKind
 
 
 @pytest.fixture(scope="module", params=list(GrpcServerKind), ids=lambda kind: kind.value)

@@ -52,6 +52,7 @@ class GrpcCall:
         "_reader",
         "_request_ended",
         "_rpc",
+        "_started",
         "_stream_id",
         "_timer",
         "over",
@@ -77,7 +78,7 @@ class GrpcCall:
         self._held = self._late = 0
         self._reader: asyncio.Future[None] | None = None
         self._request_ended = ended
-        self._answered = self.over = False
+        self._answered = self._started = self.over = False
         self._deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = connection.loop.time()
@@ -195,6 +196,7 @@ class GrpcCall:
         self.task = self._connection.loop.create_task(self._run())
 
     async def _run(self) -> None:
+        self._started = True
         rpc = self._rpc
         assert rpc is not None
         try:
@@ -302,6 +304,8 @@ class GrpcCall:
         self._let_go()
         if self.task is not None and self.task is not asyncio.current_task(self._connection.loop):
             self.task.cancel()
+            if not self._started:  # then nothing of it runs
+                self._calls.discard(self)
 
     def _let_go(self) -> None:
         """Of all that was received."""

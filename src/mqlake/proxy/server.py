@@ -1,4 +1,4 @@
-"""GrpcServer: listens for gRPC clients, and gives their RPCs to a MessagingService.
+"""GrpcServer: listens for gRPC clients, with nghttp2 or with grpcio, and gives their RPCs to a MessagingService.
 
 server = GrpcServer(LocalBackend(controller))
 await server.start("0.0.0.0", 8081)
@@ -9,12 +9,14 @@ await server.stop()
 from __future__ import annotations
 
 import asyncio
-import enum
+import importlib
 import importlib.util
 import logging
 from typing import TYPE_CHECKING
 
 from mqlake.base.background import BackgroundWork
+from mqlake.broker.config import GrpcServerKind
+from mqlake.errors import MissingPartError
 from mqlake.proxy.access import Authenticator
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.renew import PERIOD_S
@@ -27,13 +29,6 @@ if TYPE_CHECKING:
     from mqlake.proxy.nghttp2_server import NgHttp2Server
 
 logger = logging.getLogger(__name__)
-
-
-class GrpcServerKind(enum.Enum):
-    """Whose HTTP/2 it is."""
-
-    NGHTTP2 = "nghttp2"
-    GRPCIO = "grpcio"
 
 
 class GrpcServer:
@@ -105,8 +100,15 @@ default_kind = GrpcServerKind.NGHTTP2
 
 
 def usable_kind(kind: GrpcServerKind) -> GrpcServerKind:
-    """Returns `kind`, or grpcio's if the package ngh2 is not there for it, which is logged."""
-    if kind is GrpcServerKind.NGHTTP2 and importlib.util.find_spec("ngh2") is None:
-        logger.warning("gRPC is served by grpcio, which costs more: the package ngh2 is not installed")
-        return GrpcServerKind.GRPCIO
+    """Returns `kind`, or grpcio's if the package ngh2 is not there for it, which is logged. MissingPartError."""
+    if kind is GrpcServerKind.NGHTTP2:
+        try:
+            importlib.import_module("mqlake.proxy.http2")
+        except ImportError as error:
+            logger.warning("gRPC is served by grpcio, which takes more processor time: %s", error)
+            kind = GrpcServerKind.GRPCIO
+    if kind is GrpcServerKind.GRPCIO and importlib.util.find_spec("grpc") is None:
+        raise MissingPartError(
+            "the Python package grpcio", "pip install 'mqlake[grpc]'", why="for grpcServer=grpcio"
+        )
     return kind
