@@ -41,15 +41,15 @@ def test_a_port_that_is_taken_is_named():
 
 
 def test_without_ngh2_it_is_grpcio(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    assert usable_kind(GrpcServerKind.NGHTTP2) is GrpcServerKind.NGHTTP2
-    assert usable_kind(GrpcServerKind.GRPCIO) is GrpcServerKind.GRPCIO and not caplog.records
+    assert usable_kind(GrpcServerKind.nghttp2) is GrpcServerKind.nghttp2
+    assert usable_kind(GrpcServerKind.grpcio) is GrpcServerKind.grpcio and not caplog.records
     monkeypatch.setitem(sys.modules, "mqlake.proxy.http2", None)
-    assert usable_kind(GrpcServerKind.NGHTTP2) is GrpcServerKind.GRPCIO
+    assert usable_kind(GrpcServerKind.nghttp2) is GrpcServerKind.grpcio
     (record,) = caplog.records
     assert "grpcio" in record.getMessage()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingPartError, match="grpcio"):
-        usable_kind(GrpcServerKind.GRPCIO)
+        usable_kind(GrpcServerKind.grpcio)
 
 
 def test_the_kind_of_a_server(each_server: GrpcServerKind):
@@ -57,7 +57,7 @@ def test_the_kind_of_a_server(each_server: GrpcServerKind):
         server = GrpcServer(ScriptedBackend())
         assert server.kind is each_server
         await server.start("127.0.0.1", 0)
-        assert isinstance(server.server, NgHttp2Server) == (each_server is GrpcServerKind.NGHTTP2)
+        assert isinstance(server.server, NgHttp2Server) == (each_server is GrpcServerKind.nghttp2)
         await server.stop()
         assert server.server is None
 

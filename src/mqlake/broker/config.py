@@ -74,8 +74,8 @@ class MetricsExporterType(enum.Enum):
 class GrpcServerKind(enum.Enum):
     """Whose HTTP/2 the gRPC endpoint uses."""
 
-    NGHTTP2 = "nghttp2"
-    GRPCIO = "grpcio"
+    nghttp2 = "nghttp2"
+    grpcio = "grpcio"
 
 
 def _default_broker_name() -> str:
@@ -123,7 +123,7 @@ class BrokerConfig(Settings):
         -1, "Port for RocketMQ 5's gRPC clients; 0: any free one, -1: none.", low=-1, high=PORT_MAX, own=True
     )
     grpc_server: GrpcServerKind = setting(
-        GrpcServerKind.NGHTTP2,
+        GrpcServerKind.nghttp2,
         "Who speaks gRPC with these clients. Without the package ngh2 it is grpcio.",
         own=True,
     )

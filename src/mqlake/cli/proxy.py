@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--grpc-server",
     type=click.Choice([kind.value for kind in GrpcServerKind]),
-    default=GrpcServerKind.NGHTTP2.value,
+    default=GrpcServerKind.nghttp2.value,
     show_default=True,
     help="Who speaks gRPC. Without the package ngh2 it is grpcio.",
 )

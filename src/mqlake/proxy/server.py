@@ -67,7 +67,7 @@ class GrpcServer:
         self._housekeeping = asyncio.create_task(self._keep_house(), name="gRPC housekeeping")
 
     def _new_server(self) -> NgHttp2Server | GrpcioServer:
-        if self.kind is GrpcServerKind.NGHTTP2:
+        if self.kind is GrpcServerKind.nghttp2:
             from mqlake.proxy.nghttp2_server import NgHttp2Server
 
             return NgHttp2Server(self.service.rpcs(), self._tls)
@@ -95,19 +95,19 @@ class GrpcServer:
         await self._backend.close()
 
 
-default_kind = GrpcServerKind.NGHTTP2
+default_kind = GrpcServerKind.nghttp2
 """Of servers that are told none."""
 
 
 def usable_kind(kind: GrpcServerKind) -> GrpcServerKind:
     """Returns `kind`, or grpcio's if the package ngh2 is not there for it, which is logged. MissingPartError."""
-    if kind is GrpcServerKind.NGHTTP2:
+    if kind is GrpcServerKind.nghttp2:
         try:
             importlib.import_module("mqlake.proxy.http2")
         except ImportError as error:
             logger.warning("gRPC is served by grpcio, which takes more processor time: %s", error)
-            kind = GrpcServerKind.GRPCIO
-    if kind is GrpcServerKind.GRPCIO and importlib.util.find_spec("grpc") is None:
+            kind = GrpcServerKind.grpcio
+    if kind is GrpcServerKind.grpcio and importlib.util.find_spec("grpc") is None:
         raise MissingPartError(
             "the Python package grpcio", "pip install 'mqlake[grpc]'", why="for grpcServer=grpcio"
         )
