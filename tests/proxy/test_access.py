@@ -15,6 +15,8 @@ from mqlake.proxy.v2.definition_pb2 import ClientType, Code
 from tests.proxy.live import Peer, consumer_settings, message, on_a_broker, producer_settings, resource
 from tests.waiting import until_async
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 PROVIDERS = "org.apache.rocketmq.auth"
 AUTH = {
     "authenticationEnabled": "true",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from mqlake.base.clock import now_ms
 from mqlake.message import ReceiptHandle
@@ -18,6 +19,8 @@ from mqlake.proxy.v2.definition_pb2 import Code, MessageType
 from mqlake.proxy.values import duration, timestamp
 from tests.proxy.live import Peer, consumer_settings, message, on_a_broker, producer_settings, resource
 from tests.waiting import trying, until_async
+
+pytestmark = pytest.mark.usefixtures("each_server")
 
 SETTINGS = {"timerWheelEnable": "true", "recallMessageEnable": "true", "transactionCheckInterval": "200"}
 

@@ -6,12 +6,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code, Status
 from mqlake.remoting.bodies.client import CMResult
 from tests.proxy.live import Peer, consumer_settings, message, on_a_broker
+
+pytestmark = pytest.mark.usefixtures("each_server")
 
 
 async def answering(stream: Any, *, known: bool = True) -> None:

@@ -13,6 +13,8 @@ from mqlake.proxy.v2.definition_pb2 import ClientType, Code, Settings
 from tests.proxy.live import Peer, consumer_settings, on_a_broker, producer_settings
 from tests.waiting import until_async
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 HEARTBEAT = v2.HeartbeatRequest(client_type=ClientType.SIMPLE_CONSUMER)
 
 

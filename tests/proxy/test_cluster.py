@@ -41,6 +41,8 @@ from tests.broker.live import make_controller
 from tests.proxy.live import Peer, consumer_settings, message, producer_settings, resource
 from tests.waiting import trying, until_async
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 INNER = Credentials("inner", "inner-secret")
 SETTINGS = {
     "authenticationEnabled": "true",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from mqlake.base.clock import now_ms
 from mqlake.proxy.v2 import definition_pb2 as definition
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code, QueryOffsetPolicy
 from mqlake.proxy.values import duration, timestamp
 from tests.proxy.live import Peer, message, on_a_broker, resource
+
+pytestmark = pytest.mark.usefixtures("each_server")
 
 POLICIES = QueryOffsetPolicy
 

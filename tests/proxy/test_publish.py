@@ -18,6 +18,8 @@ from mqlake.proxy.v2.definition_pb2 import Code, Encoding, Message, MessageType
 from mqlake.proxy.values import duration, timestamp
 from tests.proxy.live import Peer, message, on_a_broker
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 
 @pytest.mark.parametrize(
     ("key", "buckets"),

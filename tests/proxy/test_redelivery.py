@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mqlake.message import ReceiptHandle
 from mqlake.proxy.v2 import definition_pb2 as definition
 from mqlake.proxy.v2 import service_pb2 as v2
@@ -12,6 +14,8 @@ from mqlake.proxy.values import duration
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from tests.proxy.live import Peer, message, on_a_broker, resource
 from tests.waiting import until_async
+
+pytestmark = pytest.mark.usefixtures("each_server")
 
 GROUP, TOPIC = resource("G"), resource("T")
 

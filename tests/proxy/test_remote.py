@@ -27,6 +27,8 @@ from tests.broker.live import make_controller
 from tests.broker.static_cluster import StaticCluster, on_static_brokers
 from tests.proxy.live import Peer, consumer_settings, message, producer_settings, resource
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 
 def test_a_proxy_in_front_of_a_cluster(tmp_path: Path):
     async def main() -> None:

@@ -16,6 +16,8 @@ from mqlake.remoting.bodies.route import QueueData
 from tests.proxy.live import Peer, on_a_broker, resource
 from tests.proxy.scripted import ScriptedBackend, context
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 READ, WRITE, BOTH, NONE = Permission.READ, Permission.WRITE, Permission.READ_WRITE, Permission.NONE
 CALLED = endpoints("proxy.example.com", 443)
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 from pathlib import Path
 
 import grpc
 import pytest
 import trustme
 
-from mqlake.errors import ConfigError
-from mqlake.proxy.server import GrpcServer, server_credentials
+from mqlake.broker.config import GrpcServerKind
+from mqlake.errors import ConfigError, MissingPartError
+from mqlake.proxy.grpcio_server import server_credentials
+from mqlake.proxy.nghttp2_server import NgHttp2Server
+from mqlake.proxy.server import GrpcServer, usable_kind
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code
 from mqlake.remoting import tls
@@ -18,6 +23,8 @@ from mqlake.remoting.tls import TlsConfig, TlsMode
 from tests.broker.live import make_controller
 from tests.proxy.live import Peer, on_a_broker, resource
 from tests.proxy.scripted import ScriptedBackend
+
+pytestmark = pytest.mark.usefixtures("each_server")
 
 
 def test_a_port_that_is_taken_is_named():
@@ -29,6 +36,30 @@ def test_a_port_that_is_taken_is_named():
         await second.stop()
         await first.stop()
         await first.stop()
+
+    asyncio.run(main())
+
+
+def test_without_ngh2_it_is_grpcio(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    assert usable_kind(GrpcServerKind.nghttp2) is GrpcServerKind.nghttp2
+    assert usable_kind(GrpcServerKind.grpcio) is GrpcServerKind.grpcio and not caplog.records
+    monkeypatch.setitem(sys.modules, "mqlake.proxy.http2", None)
+    assert usable_kind(GrpcServerKind.nghttp2) is GrpcServerKind.grpcio
+    (record,) = caplog.records
+    assert "grpcio" in record.getMessage()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPartError, match="grpcio"):
+        usable_kind(GrpcServerKind.grpcio)
+
+
+def test_the_kind_of_a_server(each_server: GrpcServerKind):
+    async def main() -> None:
+        server = GrpcServer(ScriptedBackend())
+        assert server.kind is each_server
+        await server.start("127.0.0.1", 0)
+        assert isinstance(server.server, NgHttp2Server) == (each_server is GrpcServerKind.nghttp2)
+        await server.stop()
+        assert server.server is None
 
     asyncio.run(main())
 

@@ -30,6 +30,8 @@ from tests.broker.live import make_controller
 from tests.proxy.live import Peer, on_a_broker, producer_settings, resource
 from tests.proxy.scripted import ScriptedBackend
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 HANDLE = ReceiptHandle(0, now_ms(), 3_600_000, 1, 0, "broker-a", 0, 0, 0).text
 WORDS = [
     "",

@@ -11,6 +11,8 @@ from mqlake.proxy.v2.definition_pb2 import Code, MessageType, TransactionResolut
 from mqlake.proxy.values import duration
 from tests.proxy.live import Peer, message, on_a_broker, producer_settings, resource
 
+pytestmark = pytest.mark.usefixtures("each_server")
+
 COMMIT, ROLLBACK = TransactionResolution.COMMIT, TransactionResolution.ROLLBACK
 
 

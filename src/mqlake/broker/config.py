@@ -71,6 +71,13 @@ class MetricsExporterType(enum.Enum):
     LOG = "LOG"
 
 
+class GrpcServerKind(enum.Enum):
+    """Whose HTTP/2 the gRPC endpoint uses."""
+
+    nghttp2 = "nghttp2"
+    grpcio = "grpcio"
+
+
 def _default_broker_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
 
@@ -114,6 +121,11 @@ class BrokerConfig(Settings):
     )
     grpc_server_port: int = setting(
         -1, "Port for RocketMQ 5's gRPC clients; 0: any free one, -1: none.", low=-1, high=PORT_MAX, own=True
+    )
+    grpc_server: GrpcServerKind = setting(
+        GrpcServerKind.nghttp2,
+        "Who speaks gRPC with these clients. Without the package ngh2 it is grpcio.",
+        own=True,
     )
     listen_port: int = setting(
         10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX

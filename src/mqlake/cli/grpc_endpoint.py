@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from typing import TYPE_CHECKING
 
 from mqlake.base.net import format_address, is_every_address
@@ -11,6 +12,7 @@ from mqlake.remoting.tls import TlsConfig
 
 if TYPE_CHECKING:
     from mqlake.auth.config import AuthConfig
+    from mqlake.broker.config import GrpcServerKind
     from mqlake.broker.controller import BrokerController
     from mqlake.client.config import ClientConfig
     from mqlake.proxy.metrics import ProxyMetrics
@@ -23,10 +25,9 @@ INSTALL = "pip install 'mqlake[grpc]'"
 def grpc_is_installed() -> bool:
     try:
         import google.protobuf  # noqa: F401
-        import grpc  # noqa: F401
     except ImportError:
         return False
-    return True
+    return any(importlib.util.find_spec(package) is not None for package in ("ngh2", "grpc"))
 
 
 def require_grpc() -> None:
@@ -54,6 +55,7 @@ async def start_beside(controller: BrokerController) -> GrpcServer:
     access = controller.broker.access
     server = GrpcServer(
         LocalBackend(controller),
+        kind=config.grpc_server,
         tls=config.tls,
         advertised=(advertised.host or config.broker_ip1, advertised.grpc_port)
         if advertised.host or advertised.grpc_port
@@ -76,6 +78,7 @@ async def start_proxy(
     advertise: str,
     tls: TlsConfig,
     auth: AuthConfig | None = None,
+    kind: GrpcServerKind | None = None,
 ) -> GrpcServer:
     """`auth`: let in only users of the cluster, whose secrets `where` has to be allowed to read. ConfigError if it
     cannot listen, or `advertise` is no address."""
@@ -91,6 +94,7 @@ async def start_proxy(
     backend = RemoteBackend(parse_addresses(where.namesrv_addr), new_client)
     server = GrpcServer(
         backend,
+        kind=kind,
         tls=tls,
         advertised=(told.host, told.grpc_port or told.port) if told.host else None,
         authenticator=None if auth is None else ClusterAuthenticator(auth, backend),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqlake.auth.config import AuthConfig
+from mqlake.broker.config import GrpcServerKind
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.grpc_endpoint import GRPC_PORT, require_grpc, start_proxy, where_it_serves
 from mqlake.cli.logs import log_options
@@ -42,6 +43,13 @@ if TYPE_CHECKING:
     help="Address of this proxy for clients.  [the one that the client called]",
 )
 @click.option(
+    "--grpc-server",
+    type=click.Choice([kind.value for kind in GrpcServerKind]),
+    default=GrpcServerKind.nghttp2.value,
+    show_default=True,
+    help="Who speaks gRPC. Without the package ngh2 it is grpcio.",
+)
+@click.option(
     "--server-cert", type=click.Path(), default="", help="PEM file: serve TLS with this certificate."
 )
 @click.option("--server-key", type=click.Path(), default="", help="PEM file: its key.")
@@ -59,6 +67,7 @@ def proxy(
     port: int,
     host: str,
     advertise: str,
+    grpc_server: str,
     server_cert: str,
     server_key: str,
     auth: bool,
@@ -75,8 +84,9 @@ def proxy(
     if bool(server_cert) != bool(server_key):
         raise click.UsageError("--server-cert and --server-key go together")
     raise_open_files_limit()
+    kind = GrpcServerKind(grpc_server)
     checked = AuthConfig(authentication_enabled=True, authorization_enabled=True) if auth else None
-    run(_serve(where, port, host, advertise, tls if server_cert else TlsConfig(), checked, as_json))
+    run(_serve(where, port, host, advertise, tls if server_cert else TlsConfig(), checked, as_json, kind))
 
 
 async def _serve(
@@ -87,9 +97,10 @@ async def _serve(
     tls: TlsConfig,
     auth: AuthConfig | None,
     as_json: bool,
+    kind: GrpcServerKind,
 ) -> None:
     stop = stop_event()
-    server = await start_proxy(where, port, host, advertise, tls, auth)
+    server = await start_proxy(where, port, host, advertise, tls, auth, kind)
     settle()
     try:
         address = where_it_serves(server, host)

@@ -463,7 +463,7 @@ async def _start_proxy(
         secret_key="" if inner is None else inner.secret_key,
     )
     checked = None if inner is None else auth
-    starting = start_proxy(where, grpc.port, host, config.advertise, config.tls, checked)
+    starting = start_proxy(where, grpc.port, host, config.advertise, config.tls, checked, config.grpc_server)
     return await _started(starting, host, grpc, running)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from google.protobuf.message import Message
 
@@ -14,7 +14,7 @@ from mqlake.remoting.codes import LanguageCode
 
 
 class GrpcContext(Protocol):
-    """The part of a grpc.aio.ServicerContext that is used here."""
+    """What a method may ask of its call: the part of a grpc.aio.ServicerContext that is used here."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
@@ -25,8 +25,6 @@ class GrpcContext(Protocol):
     def done(self) -> bool: ...
 
     async def write(self, message: Message) -> None: ...
-
-    async def abort(self, code: Any, details: str) -> None: ...
 
 
 _LANGUAGES = {

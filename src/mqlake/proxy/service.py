@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -27,6 +26,7 @@ from mqlake.proxy.publish import Publisher
 from mqlake.proxy.receive import Receiver
 from mqlake.proxy.renew import Renewer
 from mqlake.proxy.routes import Routes
+from mqlake.proxy.rpc import GrpcStatus, Rpc, RpcAbortedError
 from mqlake.proxy.settings import merged_settings
 from mqlake.proxy.status import OK, StatusError, status_of
 from mqlake.proxy.transactions import end_transaction
@@ -81,24 +81,25 @@ class MessagingService:
             "SyncLiteSubscription": self._sync_lite_subscription,
         }
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """All RPCs, for a grpc.aio server."""
-        return grpc.method_handlers_generic_handler(
-            SERVICE.full_name, {method.name: self._method_handler(method) for method in SERVICE.methods}
-        )
-
-    def _method_handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
-        coders: dict[str, Any] = {
-            "request_deserializer": GetMessageClass(method.input_type).FromString,
-            "response_serializer": GetMessageClass(method.output_type).SerializeToString,
+    def rpcs(self) -> list[Rpc]:
+        """All RPCs, for a server."""
+        streams = {
+            "Telemetry": self._telemetry,
+            "ReceiveMessage": self._receive_message,
+            "PullMessage": self._pull_message,
         }
-        if method.name == "Telemetry":
-            return grpc.stream_stream_rpc_method_handler(self._telemetry, **coders)
-        if method.name == "ReceiveMessage":
-            return grpc.unary_stream_rpc_method_handler(self._receive_message, **coders)
-        if method.name == "PullMessage":
-            return grpc.unary_stream_rpc_method_handler(self._pull_message, **coders)
-        return grpc.unary_unary_rpc_method_handler(self._answering(method), **coders)
+        return [
+            Rpc(
+                SERVICE.full_name,
+                method.name,
+                GetMessageClass(method.input_type).FromString,
+                GetMessageClass(method.output_type).SerializeToString,
+                streams.get(method.name) or self._answering(method),
+                many_requests=method.client_streaming,
+                many_answers=method.server_streaming,
+            )
+            for method in SERVICE.methods
+        ]
 
     def _answering(self, method: MethodDescriptor) -> Callable[[Message, GrpcContext], Awaitable[Message]]:
         name, answer_class = method.name, GetMessageClass(method.output_type)
@@ -176,15 +177,15 @@ class MessagingService:
             if not context.done():
                 await context.write(v2.ReceiveMessageResponse(status=status))
 
-    async def _pull_message(
-        self, request: v2.PullMessageRequest, context: GrpcContext
-    ) -> AsyncIterator[v2.PullMessageResponse]:
+    async def _pull_message(self, request: v2.PullMessageRequest, context: GrpcContext) -> None:
         try:
             caller = self._caller(context, request)
             async for answer in self._offsets.pull_message(caller, self.clients.of(caller), request):
-                yield answer
+                await context.write(answer)
         except Exception as error:
-            yield v2.PullMessageResponse(status=status_of(error))
+            status = status_of(error)
+            if not context.done():
+                await context.write(v2.PullMessageResponse(status=status))
 
     async def _telemetry(self, commands: AsyncIterable[v2.TelemetryCommand], context: GrpcContext) -> None:
         """Open as long as the client wants. Its first command has to be its settings."""
@@ -210,9 +211,9 @@ class MessagingService:
                         await stream.write(v2.TelemetryCommand(status=error.status))
                         continue
                     stream.closed = True
-                    await context.abort(
-                        grpc.StatusCode.INVALID_ARGUMENT, f"process client telemetryCommand failed. {error}"
-                    )
+                    raise RpcAbortedError(
+                        GrpcStatus.INVALID_ARGUMENT, f"process client telemetryCommand failed. {error}"
+                    ) from error
                 except Exception as error:
                     await stream.write(v2.TelemetryCommand(status=status_of(error)))
         finally:

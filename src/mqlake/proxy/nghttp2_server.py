@@ -1,0 +1,149 @@
+"""NgHttp2Server: listens for gRPC clients on asyncio's transports, with nghttp2's HTTP/2.
+
+With a certificate it speaks TLS only, and a client has to agree on `h2` by ALPN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import cast
+
+from mqlake.base.background import BackgroundWork
+from mqlake.base.net import format_address
+from mqlake.errors import ConfigError
+from mqlake.proxy.grpc_call import GrpcCall, opener
+from mqlake.proxy.http2 import READ_SIZE, Http2Connection
+from mqlake.proxy.rpc import GrpcStatus, Rpc
+from mqlake.remoting.tls import ServerTls, TlsConfig, TlsMode
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+LOOK_S = 5.0
+"""Time between two looks at which connections are idle, dead or stalled."""
+HANDSHAKE_S = 10.0
+CLOSING_S = 1.0
+"""What connections get to send their last bytes when the server stops."""
+
+
+class NgHttp2Server:
+    def __init__(self, rpcs: Iterable[Rpc], tls: TlsConfig) -> None:
+        """ConfigError if a file of `tls` cannot be used."""
+        self.connections: set[Http2Connection] = set()
+        self.calls: set[GrpcCall] = set()
+        """Whose methods run."""
+        self._accept = opener({rpc.path: rpc for rpc in rpcs}, self.calls)
+        self._buffer = memoryview(bytearray(READ_SIZE))
+        self._tls = (
+            ServerTls(tls) if tls.mode is not TlsMode.DISABLED and tls.cert_path and tls.key_path else None
+        )
+        self._listeners: list[asyncio.Server] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens on `port` (0: any free one), and returns it. ConfigError if that is not possible."""
+        loop = asyncio.get_running_loop()
+        make = self._new_connection if self._tls is None else self._new_handshake
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for address in dict.fromkeys(str(address[4][0]) for address in found):
+                listener = await loop.create_server(make, address, port, backlog=BACKLOG)
+                self._listeners.append(listener)
+                port = listener.sockets[0].getsockname()[1]
+        except OSError as error:
+            for listener in self._listeners:
+                listener.close()
+            where = format_address((host, port))
+            raise ConfigError(f"cannot listen on {where} for gRPC: {error.strerror or error}") from error
+        self._looking = asyncio.create_task(self._look(), name="gRPC connections")
+        return port
+
+    def _new_connection(self) -> Http2Connection:
+        return Http2Connection(self._accept, self._buffer, self.connections)
+
+    def _new_handshake(self) -> _Handshake:
+        return _Handshake(self)
+
+    def shake_hands(self, transport: asyncio.Transport) -> None:
+        """Begins TLS on a new connection."""
+        task = asyncio.get_running_loop().create_task(self._shake_hands(transport))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, plain: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        context = self._tls.current() if self._tls is not None else None
+        assert context is not None
+        context.set_alpn_protocols(["h2"])
+        connection = self._new_connection()
+        try:
+            transport = await loop.start_tls(
+                plain, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, ssl.SSLError) as error:
+            logger.debug("no TLS with %s: %s", plain.get_extra_info("peername"), error)
+            plain.abort()
+            return
+        except asyncio.CancelledError:
+            plain.abort()
+            raise
+        if transport is None:  # the client has gone
+            return
+        if transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+            transport.abort()
+            return
+        connection.connection_made(transport)
+
+    async def _look(self) -> None:
+        work = BackgroundWork("look at gRPC connections", logger)
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            async with work.round():
+                for connection in list(self.connections):
+                    connection.look(loop.time())
+
+    async def stop(self, grace_s: float) -> None:
+        """Accepts no more calls, and ends those that run after `grace_s`."""
+        for listener in self._listeners:
+            listener.close()
+        waits = [*self._handshakes, *([self._looking] if self._looking is not None else ())]
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.go_away()
+        if tasks := self._tasks():
+            await asyncio.wait(tasks, timeout=grace_s)
+        tasks = self._tasks()
+        for call in list(self.calls):
+            call.cancel(GrpcStatus.UNAVAILABLE, "the server stops")
+        if tasks:
+            await asyncio.wait(tasks)
+        for connection in list(self.connections):
+            connection.end()
+        deadline = asyncio.get_running_loop().time() + CLOSING_S
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [call.task for call in self.calls if call.task is not None]
+
+
+class _Handshake(asyncio.Protocol):
+    """A connection until TLS begins."""
+
+    def __init__(self, server: NgHttp2Server) -> None:
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        plain = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        plain.pause_reading()
+        self._server.shake_hands(plain)
