@@ -172,6 +172,13 @@ def test_all_values_are_listed():
     assert values.keys() <= set(KEYS)
 
 
+def test_the_grpc_server_is_chosen_by_its_name():
+    assert BrokerConfig().grpc_server is GrpcServerKind.nghttp2
+    assert BrokerConfig.from_mapping({"grpcServer": "grpcio"}).grpc_server is GrpcServerKind.grpcio
+    with pytest.raises(ConfigError, match="nghttp2 or grpcio is needed"):
+        BrokerConfig.from_mapping({"grpcServer": "h2"})
+
+
 def test_settings_are_described():
     for setting in SETTINGS.values():
         assert setting.doc.endswith("."), setting.key
