@@ -11,6 +11,7 @@ from mqlake.broker.config import (
     KEYS,
     SETTINGS,
     BrokerConfig,
+    GrpcServerKind,
     MetricsExporterType,
     all_values,
     read_settings,
@@ -174,9 +175,9 @@ def test_all_values_are_listed():
 
 def test_the_grpc_server_is_chosen_by_its_name():
     assert BrokerConfig().grpc_server is GrpcServerKind.nghttp2
-    assert BrokerConfig.from_mapping({"grpcServer": "grpcio"}).grpc_server is GrpcServerKind.grpcio
+    assert read_settings({"grpcServer": "grpcio"}).config.grpc_server is GrpcServerKind.grpcio
     with pytest.raises(ConfigError, match="nghttp2 or grpcio is needed"):
-        BrokerConfig.from_mapping({"grpcServer": "h2"})
+        read_settings({"grpcServer": "h2"})
 
 
 def test_settings_are_described():
