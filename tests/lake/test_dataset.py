@@ -23,8 +23,8 @@ from mqlake.lake import dataset as module
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.dataset import LogDataset
-from mqlake.lake.log.plan import plan
 from mqlake.lake.log.storage import Storage
+from mqlake.lake.plan import plan
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, body_position, copy_store, decoded, flip_bit, log_files, row_of, seen

@@ -23,7 +23,7 @@ def _require_pyarrow() -> None:
 if TYPE_CHECKING:
     from mqlake.lake.bodies.body_format import BodyFormat, decode
     from mqlake.lake.dataset import LogDataset, scan
-    from mqlake.lake.heads.dataset import scan_heads
+    from mqlake.lake.heads_dataset import scan_heads
     from mqlake.lake.tables.topic import TopicTable, topic_table
 else:
     __getattr__, __dir__ = at_first_use(
@@ -31,7 +31,7 @@ else:
         {
             "mqlake.lake.bodies.body_format": ["BodyFormat", "decode"],
             "mqlake.lake.dataset": ["LogDataset", "scan"],
-            "mqlake.lake.heads.dataset": ["scan_heads"],
+            "mqlake.lake.heads_dataset": ["scan_heads"],
             "mqlake.lake.tables.topic": ["TopicTable", "topic_table"],
         },
         before=_require_pyarrow,

@@ -26,9 +26,9 @@ from mqlake.lake.bodies.decoder import BODY, REASON, UNDECODED, VALUE
 from mqlake.lake.bodies.inference import SAMPLE
 from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.rows import live_batches
-from mqlake.lake.log.plan import plan
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.plan import plan
 
 Moment = int | str | datetime | Mapping[str, Mapping[str, int]] | None
 """A physical offset, a time (datetime), `earliest`, `latest`, or offsets of queues: {"topic": {"0": 123}}."""

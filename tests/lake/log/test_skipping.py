@@ -20,11 +20,11 @@ from pyspark.sql import datasource as ds
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
 from mqlake.lake.log import coverage, skipping, store_times, time_spans
-from mqlake.lake.log.plan import ReadPlan, plan
 from mqlake.lake.log.single_records import Places
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
+from mqlake.lake.plan import ReadPlan, plan
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
 from mqlake.store import DefaultMessageStore, MessageStoreConfig, open_store
@@ -439,7 +439,7 @@ def test_places_that_are_gathered_are_all_read(
         patch.setattr(skipping, "BLOCK", 16)
         patch.setattr(skipping, "PLACE_COST", 0)
         patch.setattr(skipping, "PLACES_MAX", most)
-        gathered = skipping._Gathered()
+        gathered = skipping.Gathered()
         for offsets in parts:
             each = places_at(offsets)
             gathered.add(each.offset, each.size, each.number)
@@ -706,9 +706,9 @@ def test_batches_of_all_sizes_follow_each_other_over_the_files_of_a_queue(
     planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), "Inner"))
     files = skipping.queue_files(planner._storage, ["Inner"])
     assert len(files) > 3
-    [(name, queue)] = planner._proven_by(files, skipping._Gathered()).items()
+    [(name, queue)] = planner._proven_by(files, skipping.Gathered()).items()
     assert name == ("Inner", 0) and queue.is_whole and queue.following == count
-    missing = planner._proven_by([*files[:1], *files[2:]], skipping._Gathered())
+    missing = planner._proven_by([*files[:1], *files[2:]], skipping.Gathered())
     assert not missing[name].is_whole
 
 

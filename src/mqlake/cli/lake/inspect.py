@@ -66,7 +66,7 @@ def query(sql: str, given: Given, as_of: str | None, as_json: bool) -> None:
     bodies, which Parquet answers (`mqlake store heads`). They need no table.
     """
     from mqlake.lake.dataset import scan
-    from mqlake.lake.heads.dataset import scan_heads
+    from mqlake.lake.heads_dataset import scan_heads
     from mqlake.lake.tables.query import query as run_query
 
     moment = None if as_of is None else datetime.fromtimestamp(time_ms(as_of) / 1000, UTC)

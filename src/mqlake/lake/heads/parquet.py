@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from mqlake.lake.heads.rows import HeadsOfFile
@@ -25,6 +27,15 @@ ENCODINGS = {
 }
 BLOOM_COLUMNS = ("keys", "uniqKey")
 FALSE_POSITIVES = 0.01
+
+FORMAT = pyarrow.dataset.ParquetFileFormat(
+    default_fragment_scan_options=pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
+
+
+def dataset_of(paths: Sequence[str]) -> pyarrow.dataset.Dataset:
+    """The rows of files of heads; OSError where a page is read that is not as it was written."""
+    return pyarrow.dataset.dataset(list(paths), SCHEMA, format=FORMAT)
 
 
 def write_parquet(file: BinaryIO, heads: HeadsOfFile) -> Origin:

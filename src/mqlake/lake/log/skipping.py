@@ -143,6 +143,11 @@ def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, 
             sampled = wanted.options.sampled_times
             reading = reading.and_in(Reading(ranges_by_time(heads, times.low, times.high, sampled=sampled)))
         reading = _Planner(storage, files, wanted, heads, split_size).narrowed(reading)
+    return laid_out(reading, storage, wanted, split_size)
+
+
+def laid_out(reading: Reading, storage: Storage, wanted: RowFilter, split_size: int) -> Reading:
+    """The same with ranges in place of places that lie close together, or that cannot be read one by one."""
     as_ranges = not storage.is_local or wanted.options.verify == VERIFY_FULL
     return _in_blocks(reading, min(BLOCK, split_size) if as_ranges else None)
 
@@ -261,8 +266,8 @@ class _Queue:
     following: int = 0
 
 
-class _Gathered:
-    """Places of units, folded to blocks before they are too many."""
+class Gathered:
+    """Places of records, folded to blocks before they are too many."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Ints, Ints, Ints]] = []
@@ -395,7 +400,7 @@ class _Planner:
         assert self._topics is not None
         if any(topic.startswith(LMQ_PREFIX) for topic in self._topics):
             return None
-        gathered = _Gathered()
+        gathered = Gathered()
         chosen = queue_files(self._storage, self._topics)
         if not self._storage.is_local and len(chosen) > self._requests(cost) / 2:
             return None
@@ -435,7 +440,7 @@ class _Planner:
                 size += (count - first) * float(array["size"][first:count:UNITS_BETWEEN_LOOKS].mean())
         return size > cost * MOSTLY
 
-    def _proven_by(self, chosen: Sequence[QueueFile], gathered: _Gathered) -> dict[tuple[str, int], _Queue]:
+    def _proven_by(self, chosen: Sequence[QueueFile], gathered: Gathered) -> dict[tuple[str, int], _Queue]:
         queues: dict[tuple[str, int], _Queue] = {}
         before: tuple[int, int] | None = None
         for file in chosen:
@@ -473,7 +478,7 @@ class _Planner:
                 return None
         return run
 
-    def _choose(self, file: QueueFile, run: Run, gathered: _Gathered) -> None:
+    def _choose(self, file: QueueFile, run: Run, gathered: Gathered) -> None:
         number = run.number
         low, high = self._offsets_of(file)
         mask = (run.offset >= self._low) & (run.offset < self._high) & (number <= high)
@@ -556,7 +561,7 @@ class _Planner:
 
     def _by_all(self, cost: int) -> Reading | None:
         """By the queues of all topics, which also show what of the log has no unit; for keys by the index as well."""
-        coverage, gathered, batches = Coverage(self._files), _Gathered(), _Gathered()
+        coverage, gathered, batches = Coverage(self._files), Gathered(), Gathered()
         known: set[str] = set()
         by_key = self._keys is not None and (self._topics is None or not self._wanted.options.unpack)
         for file in self._all_queue_files():

@@ -21,7 +21,6 @@ from mqlake.errors import ConfigError, TableError
 from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.log_offsets import Mark
-from mqlake.lake.log.plan import splits_of
 from mqlake.lake.log.queue_files import QueueFile, queue_files
 from mqlake.lake.log.single_records import Pick
 from mqlake.lake.log.splits import DEFAULT_SPLIT_SIZE, LogFile, Split, log_files
@@ -30,6 +29,7 @@ from mqlake.lake.log.tasks import LogTask, read_task, tasks_of
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.offsets import Position, PositionKind, Span
 from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.plan import splits_of
 from mqlake.lake.tables.state import TableState, queue_name
 
 QUIET_BYTES = 1 << 30

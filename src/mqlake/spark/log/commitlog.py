@@ -21,9 +21,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqlake.lake.log.plan import plan
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
+from mqlake.lake.plan import plan
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.log.log_partition import LogPartition, as_partitions

@@ -33,10 +33,10 @@ from mqlake.lake.arrow.filters import NUMBERS, TIMES, RowFilter
 from mqlake.lake.arrow.properties import Properties, kernels
 from mqlake.lake.arrow.rows import timestamp_array
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.log.plan import plan
 from mqlake.lake.log.splits import Damage
 from mqlake.lake.log.tasks import Chosen, LogTask, chosen
 from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
+from mqlake.lake.plan import plan
 from mqlake.message import PROPERTY_TAGS
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader

@@ -14,9 +14,9 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mqlake.lake.heads.dataset import part_options
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
+from mqlake.lake.heads_dataset import part_options
 from mqlake.lake.options import LogOptions, option_texts
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import spark_schema

@@ -14,16 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
 
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
+from mqlake.lake.heads.parquet import dataset_of
 from mqlake.lake.heads.schema import COLUMNS, SCHEMA
 from mqlake.lake.heads.valid import StoreHeads, open_valid
-from mqlake.lake.log.plan import plan
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.plan import plan
 
 
 class HeadsScanner(LogScanner):
@@ -52,8 +52,7 @@ class HeadsScanner(LogScanner):
             for start, end, heads in found.parts:
                 if heads:
                     paths = [each.path for each in heads]
-                    files = pyarrow.dataset.dataset(paths, SCHEMA, format="parquet")
-                    yield from files.to_batches(columns=self._names, filter=self._filter)
+                    yield from dataset_of(paths).to_batches(columns=self._names, filter=self._filter)
                 else:
                     yield from self._of_log(LogOptions.parse(part_options(found, start, end)))
 

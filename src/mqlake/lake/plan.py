@@ -1,6 +1,7 @@
 """Which tasks read a query's part of one or more logs: planned once, where the query begins.
 
-    options, conditions ─▶ what has to be read (skipping) ─▶ ranges and places ─▶ splits ─▶ tasks
+    options, conditions ─▶ what has to be read ─▶ ranges and places ─▶ splits ─▶ tasks
+                             files with heads: by these (heads.choose); the others: by queues and index (skipping)
 
 Where each log ends is decided here, so that all tasks read the same rows while a writer goes on.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from mqlake.errors import OffsetOutOfRangeError, StoreCorruptError
 from mqlake.lake.arrow.filters import Condition, RowFilter
+from mqlake.lake.heads.choose import choose
 from mqlake.lake.log.archive import WholeLog
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.queue_files import queue_bounds, queue_files
@@ -73,9 +75,12 @@ def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPla
 def splits_of(storage: Storage, files: Sequence[LogFile], wanted: RowFilter) -> list[Split | Pick]:
     """The parts of one log that have to be read, in its order."""
     split_size = wanted.options.split_size
-    reading = what_to_read(storage, files, wanted, split_size)
-    parts: list[Split | Pick] = [*cut(storage, files, split_size, reading.ranges)]
-    parts += picks(storage, files, reading.places, PICKS_A_TASK)
+    by_heads, others = choose(storage, files, wanted, split_size)
+    readings = [by_heads, *(what_to_read(storage, run, wanted, split_size) for run in others)]
+    ranges = sorted(each for reading in readings for each in reading.ranges)
+    parts: list[Split | Pick] = [*cut(storage, files, split_size, ranges)]
+    for reading in readings:
+        parts += picks(storage, files, reading.places, PICKS_A_TASK)
     return sorted(parts, key=lambda part: part.base_offset + part.start)
 
 

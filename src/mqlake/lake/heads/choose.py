@@ -1,0 +1,180 @@
+"""Which records of files with heads a query may want: its conditions go to the heads, places in the log come back.
+
+    conditions ─▶ heads (Parquet) ─▶ physical offset, size and number of each record that may pass ─▶ places, blocks
+
+A file with valid heads is known whole: what they do not show is not in it. A message of an inner batch has a queue
+offset, tags and keys of its own, so conditions on these let every such record pass. The rows are filtered again when
+they have been read, so a condition that heads do not answer is left out here.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+
+from mqlake.lake.arrow.filters import NUMBERS, OF_A_MESSAGE, TIMES, Condition, RowFilter
+from mqlake.lake.heads.parquet import dataset_of
+from mqlake.lake.heads.schema import SCHEMA
+from mqlake.lake.heads.valid import open_valid
+from mqlake.lake.log.single_records import message_number
+from mqlake.lake.log.skipping import Gathered, Reading, laid_out, meet
+from mqlake.lake.log.splits import LogFile
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.offsets import Position, PositionKind
+from mqlake.lake.options import Mode
+from mqlake.message import MessageSysFlag
+
+logger = logging.getLogger(__name__)
+
+QUEUES_MAX = 64
+"""A position of more queues is left to the rows' own filter."""
+KEYS_MAX = 16
+"""The same for keys."""
+_PLACE = ("physicalOffset", "size", "queueId", "queueOffset")
+
+
+def choose(
+    storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int
+) -> tuple[Reading, list[list[LogFile]]]:
+    """What of the files with heads has to be read, and the others: runs of files that follow each other.
+
+    Only rows without damage are chosen by heads, of a local store, where the options let parts of the log be skipped.
+    """
+    without = Reading([]), _runs(files, files)
+    options = wanted.options
+    expression = expression_of(wanted)
+    if (
+        expression is None
+        or not options.skipping
+        or options.mode is not Mode.FAIL_FAST
+        or not storage.is_local
+    ):
+        return without
+    found = open_valid(storage, files=files)
+    if not found.valid:
+        return without
+    gathered = Gathered()
+    try:
+        heads = dataset_of([each.path for each in found.valid])
+        for batch in heads.to_batches(columns=list(_PLACE), filter=expression):
+            offset, size, queue_id, queue_offset = (
+                column.to_numpy(zero_copy_only=False).astype("i8") for column in batch.columns
+            )
+            gathered.add(offset, size, message_number(queue_id, queue_offset))
+    except (pa.ArrowException, OSError) as error:
+        logger.warning(
+            "heads of %s are passed over, and the log is read in their place: %s", storage.root, error
+        )
+        return without
+    reading = laid_out(gathered.reading([]), storage, wanted, split_size)
+    known = [(each.origin.begin, each.origin.end) for each in found.valid]
+    others = [file for file, heads_of_file in found.files if heads_of_file is None]
+    return Reading(meet(reading.ranges, known), reading.places), _runs(files, others)
+
+
+def _runs(files: Sequence[LogFile], chosen: Sequence[LogFile]) -> list[list[LogFile]]:
+    """The chosen ones of `files`, which are in order, grouped where no other lies between them."""
+    runs: list[list[LogFile]] = []
+    names, before = {file.file for file in chosen}, False
+    for file in files:
+        if file.file in names:
+            if before:
+                runs[-1].append(file)
+            else:
+                runs.append([file])
+        before = file.file in names
+    return runs
+
+
+# --- conditions
+
+
+def expression_of(wanted: RowFilter) -> pc.Expression | None:
+    """A filter of heads that every wanted record passes; None if it would let all pass."""
+    options = wanted.options
+    of_record: list[pc.Expression] = []
+    of_message: list[pc.Expression] = []
+    if wanted.topics is not None:
+        of_record.append(pc.field("topic").isin(pa.array(sorted(wanted.topics), pa.string())))
+    for condition in wanted.conditions:
+        made = _of_condition(condition)
+        if made is not None:
+            (of_message if condition.column in OF_A_MESSAGE else of_record).append(made)
+    if options.keys is not None and len(options.keys) <= KEYS_MAX:
+        of_message.append(functools.reduce(operator.or_, map(_has_key, options.keys), pc.scalar(False)))
+    for position, compare in ((options.start, operator.ge), (options.end, operator.lt)):
+        made_of = of_message if position.kind is PositionKind.QUEUES else of_record
+        made_of += _of_position(position, compare)
+    if of_message:
+        passes = functools.reduce(operator.and_, of_message)
+        if options.unpack:
+            flag = pc.bit_wise_and(
+                pc.field("sysFlag"), pa.scalar(int(MessageSysFlag.NEED_UNWRAP_FLAG), pa.int32())
+            )
+            passes |= flag != 0
+        of_record.append(passes)
+    return functools.reduce(operator.and_, of_record) if of_record else None
+
+
+def _of_condition(condition: Condition) -> pc.Expression | None:
+    column = condition.column
+    if column not in SCHEMA.names or column == "topic":
+        return None  # topics are in RowFilter.topics
+    if column not in NUMBERS and column not in TIMES and condition.allowed is None:
+        return None
+    kind, field = SCHEMA.field(column).type, pc.field(column)
+    try:
+        if condition.allowed is not None:
+            return field.isin(pa.array(condition.values, kind))
+        assert condition.compare is not None
+        made: pc.Expression = condition.compare(field, pa.scalar(condition.values[0], kind))
+    except (
+        pa.ArrowException,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ):  # no value of the column, or not its precision
+        return None
+    return made
+
+
+def _has_key(key: str) -> pc.Expression:
+    """`keys` are several in one text, so that it may have the key."""
+    return (pc.field("uniqKey") == key) | pc.match_substring(pc.field("keys"), key)
+
+
+def _of_position(position: Position, compare: Callable[[Any, Any], Any]) -> list[pc.Expression]:
+    if position.kind is PositionKind.PHYSICAL:
+        return [compare(pc.field("physicalOffset"), position.value)]
+    if position.kind is PositionKind.TIMESTAMP:
+        return [_at(position.value, compare)]
+    if (
+        position.kind not in (PositionKind.QUEUES, PositionKind.QUEUE_TIMESTAMPS)
+        or len(position.queues) > QUEUES_MAX
+    ):
+        return []
+    found = []
+    for (topic, queue), value in position.queues.items():
+        if value >= 0:
+            other = (pc.field("topic") != topic) | (pc.field("queueId") != int(queue))
+            by_offset = position.kind is PositionKind.QUEUES
+            found.append(
+                other | (compare(pc.field("queueOffset"), value) if by_offset else _at(value, compare))
+            )
+    return found
+
+
+def _at(value: int, compare: Callable[[Any, Any], Any]) -> pc.Expression:
+    """A comparison of the store time, which is null where it is beyond the calendar."""
+    field = pc.field("storeTimestamp")
+    try:
+        return compare(field, pa.scalar(value * 1000, pa.timestamp("us", "UTC"))) | field.is_null()
+    except (pa.ArrowException, OverflowError):
+        return pc.scalar(True)
