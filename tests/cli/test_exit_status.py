@@ -127,6 +127,7 @@ MISSING: dict[str, list[list[str]]] = {
     "store verify": [["none"]],
     "store timers": [["none"]],
     "store append": [["new", "--topic", "T", "--file", "none"]],
+    "store heads": [["none"]],
     "store rebuild": [["none"]],
     "store repair": [["none"]],
     "store dropped": [["none"], ["store", NO]],

@@ -40,7 +40,7 @@ COMMANDS = {
     ),
     "heads": (
         "mqlake.cli.store.heads:heads",
-        "Write all of the log but the bodies as Parquet, for quick counts and searches.",
+        "Write the heads of the log in DIR as Parquet: of each record all but its body.",
     ),
     "offload": (
         "mqlake.cli.store.offload:offload",
