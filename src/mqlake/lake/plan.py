@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 from mqlake.errors import OffsetOutOfRangeError, StoreCorruptError
 from mqlake.lake.arrow.filters import Condition, RowFilter
-from mqlake.lake.heads.choose import choose
 from mqlake.lake.log.archive import WholeLog
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.queue_files import queue_bounds, queue_files
 from mqlake.lake.log.single_records import Pick, picks
-from mqlake.lake.log.skipping import what_to_read
+from mqlake.lake.log.skipping import Reading, what_to_read
 from mqlake.lake.log.splits import LogFile, Split, cut, log_files
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, tasks_of
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.offsets import Position, PositionKind
 from mqlake.lake.options import LogOptions, Mode
+from mqlake.store.heads import heads_in
 
 PICKS_A_TASK = 100_000
 """Single records that one task reads."""
@@ -75,13 +75,24 @@ def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPla
 def splits_of(storage: Storage, files: Sequence[LogFile], wanted: RowFilter) -> list[Split | Pick]:
     """The parts of one log that have to be read, in its order."""
     split_size = wanted.options.split_size
-    by_heads, others = choose(storage, files, wanted, split_size)
+    by_heads, others = _by_heads(storage, files, wanted, split_size)
     readings = [by_heads, *(what_to_read(storage, run, wanted, split_size) for run in others)]
     ranges = sorted(each for reading in readings for each in reading.ranges)
     parts: list[Split | Pick] = [*cut(storage, files, split_size, ranges)]
     for reading in readings:
         parts += picks(storage, files, reading.places, PICKS_A_TASK)
     return sorted(parts, key=lambda part: part.base_offset + part.start)
+
+
+def _by_heads(
+    storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int
+) -> tuple[Reading, list[list[LogFile]]]:
+    """As choose(), for a store that may have heads."""
+    if not (storage.is_local and heads_in(storage.root)):
+        return Reading([]), [list(files)] if files else []
+    from mqlake.lake.heads.choose import choose  # with pyarrow.dataset, which loads pandas
+
+    return choose(storage, files, wanted, split_size)
 
 
 def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
