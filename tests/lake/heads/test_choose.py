@@ -19,6 +19,7 @@ import mqlake.lake
 from mqlake.errors import OffsetOutOfRangeError, StoreCorruptError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.filters import RowFilter
+from mqlake.lake.heads import valid
 from mqlake.lake.heads.choose import expression_of
 from mqlake.lake.heads.schema import SCHEMA
 from mqlake.lake.options import LogOptions, option_texts
@@ -104,6 +105,17 @@ def test_a_time_is_found_without_a_walk(shop: Path, tmp_path: Path) -> None:
     assert log.count_rows() == len(expected) > 0
     field, until = pc.field("storeTimestamp"), middle + timedelta(milliseconds=5)
     assert mqlake.lake.scan(root).count_rows((field >= middle) & (field < until)) == len(expected)
+
+
+def test_heads_that_a_query_cannot_need_are_not_opened(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is kept up to date asks for the end of the log each second, however long that is."""
+    opened: list[str] = []
+    open_heads = valid.open_heads
+    monkeypatch.setattr(valid, "open_heads", lambda *given: opened.append(given[1]) or open_heads(*given))
+    assert mqlake.lake.scan(shop, "Topic-3", start=3 * FILE, end=5 * FILE - 1).count_rows() > 0
+    assert opened == [f"{number * FILE:020}.parquet" for number in (3, 4)]
+    opened.clear()
+    assert mqlake.lake.scan(shop, "Topic-3").count_rows() == 100 and len(opened) > 5
 
 
 @pytest.fixture(params=["all", "gaps"])

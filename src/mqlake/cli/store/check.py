@@ -85,7 +85,7 @@ def _verify_heads(directory: str, report: VerifyReport) -> None:
         found = None
     if found is not None:
         for each in found.differences:
-            text = f"{each.text}; `mqlake store heads` makes them again"
+            text = f"{each.text}; `mqlake store rebuild` makes them again"
             findings.damage("heads", each.path, 0, text)
         for path in found.left_over:
             findings.note("heads", path, 0, "their log file is gone")

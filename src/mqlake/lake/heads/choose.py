@@ -24,7 +24,7 @@ from mqlake.lake.heads.parquet import dataset_of
 from mqlake.lake.heads.schema import SCHEMA
 from mqlake.lake.heads.valid import open_valid
 from mqlake.lake.log.single_records import message_number
-from mqlake.lake.log.skipping import Gathered, Reading, laid_out, meet
+from mqlake.lake.log.skipping import Gathered, Reading, bounds_of, laid_out, meet
 from mqlake.lake.log.splits import LogFile
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import Position, PositionKind
@@ -45,19 +45,17 @@ def choose(
 ) -> tuple[Reading, list[list[LogFile]]]:
     """What of the files with heads has to be read, and the others: runs of files that follow each other.
 
-    Only rows without damage are chosen by heads, of a local store, where the options let parts of the log be skipped.
+    Only rows without damage are chosen by heads, where the options let parts of the log be skipped. Those of files
+    outside the wanted physical offsets are not opened.
     """
     without = Reading([]), _runs(files, files)
     options = wanted.options
     expression = expression_of(wanted)
-    if (
-        expression is None
-        or not options.skipping
-        or options.mode is not Mode.FAIL_FAST
-        or not storage.is_local
-    ):
+    if expression is None or not options.skipping or options.mode is not Mode.FAIL_FAST:
         return without
-    found = open_valid(storage, files=files)
+    physical = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
+    inside = [file for file in files if file.end_offset > physical.low and file.base_offset <= physical.high]
+    found = open_valid(storage, files=inside)
     if not found.valid:
         return without
     gathered = Gathered()
@@ -76,7 +74,7 @@ def choose(
     reading = laid_out(gathered.reading([]), storage, wanted, split_size)
     known = [(each.origin.begin, each.origin.end) for each in found.valid]
     others = [file for file, heads_of_file in found.files if heads_of_file is None]
-    return Reading(meet(reading.ranges, known), reading.places), _runs(files, others)
+    return Reading(meet(reading.ranges, known), reading.places), _runs(inside, others)
 
 
 def _runs(files: Sequence[LogFile], chosen: Sequence[LogFile]) -> list[list[LogFile]]:

@@ -127,7 +127,7 @@ def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, 
     """Ranges and places in which all records lie that may pass."""
     if not files:
         return Reading([])
-    physical = _bounds(wanted, "physicalOffset", PositionKind.PHYSICAL)
+    physical = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
     low = max(files[0].base_offset, int(physical.low))
     high = min(files[-1].end_offset, int(physical.high) + 1)
     reading = Reading([(low, high)] if low < high else [])
@@ -135,7 +135,7 @@ def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, 
         return reading
     if wanted.topics is not None and not wanted.topics:
         return Reading([])
-    times = _bounds(wanted, "storeTimestamp", PositionKind.TIMESTAMP)
+    times = bounds_of(wanted, "storeTimestamp", PositionKind.TIMESTAMP)
     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: the log counts
         heads = Heads(storage, files)
         of_a_scan = sum(file.limit for file in files) / split_size
@@ -152,7 +152,8 @@ def laid_out(reading: Reading, storage: Storage, wanted: RowFilter, split_size: 
     return _in_blocks(reading, min(BLOCK, split_size) if as_ranges else None)
 
 
-def _bounds(wanted: RowFilter, column: str, kind: PositionKind | None = None) -> Bounds:
+def bounds_of(wanted: RowFilter, column: str, kind: PositionKind | None = None) -> Bounds:
+    """What the conditions on a column leave, and a start or an end of this kind."""
     bounds = Bounds()
     for each in wanted.conditions:
         if each.column == column:
@@ -308,7 +309,7 @@ class _Planner:
         self._low, self._high = files[0].base_offset, files[-1].end_offset
         self._split_size = split_size
         self._queue_ids = wanted.allowed("queueId")
-        self._offsets = _bounds(wanted, "queueOffset")
+        self._offsets = bounds_of(wanted, "queueOffset")
         self._starts = wanted.options.start.kind is PositionKind.QUEUES
         self._ends = wanted.options.end.kind is PositionKind.QUEUES
         tags = wanted.allowed("tags")
