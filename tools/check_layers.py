@@ -91,7 +91,7 @@ WITHIN: dict[str, set[str]] = {
     "store.queues": {"config", "results", "files"},
     "store.ha": {"config", "results", "files"},
     "store.index": {"config", "checkpoint", "files"},
-    "store.archive": {"config", "results", "file_sizes", "files", "log", "queues", "index"},
+    "store.archive": {"config", "results", "file_sizes", "files", "log", "queues", "index", "heads"},
     "store.timer": {"config", "results", "dispatch", "message_store", "store_view", "log", "queues"},
     "store.check": {
         "config",

@@ -15,7 +15,10 @@ from click.testing import CliRunner
 import mqlake.lake
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreError, WrongFileSizeError
+from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.plan import plan
 from mqlake.store.archive.offload import offload
+from tests.lake.heads.logs import random_records, write_log
 from tests.lake.s3 import BUCKET, S3Server, s3_server
 from tests.lake.test_dataset import rows_of
 from tests.spark.stores import copy_store, log_files
@@ -115,6 +118,54 @@ def test_what_is_not_the_same_log_is_refused(
         offload(str(store), place, storage_options=s3.options, recheck=True)
     with pytest.raises(ConfigError, match="such as s3://bucket/store"):
         offload(str(store), str(tmp_path))
+
+
+def test_heads_come_along_and_say_what_to_read(
+    tmp_path: Path, s3: S3Server, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a bucket everything was read for a key, a time, or a rare topic."""
+    store = write_log(tmp_path / "store", random_records(1, 3000), 64 << 10)
+    whole = mqlake.lake.scan(store, unpack=False).to_table(columns=[*COLUMNS, "uniqKey", "storeTimestamp"])
+    arguments = ["store", "offload", str(store), place, "--storage-option", f"endpoint_url={s3.endpoint}"]
+    files = log_files(store)
+    done = CliRunner().invoke(cli, [*arguments, "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["heads"]["copied"] == len(files) - 1, done.output
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0 and "heads of 0 files" in done.output
+    assert not (store / "heads").exists()
+    for gone in files[:-1]:
+        os.unlink(gone)
+    moments = sorted(whole["storeTimestamp"].drop_null().to_pylist())
+    questions = [
+        pc.field("topic") == "t7",
+        (pc.field("storeTimestamp") >= moments[800]) & (pc.field("storeTimestamp") < moments[803]),
+        pc.field("physicalOffset") == whole["physicalOffset"][70].as_py(),
+    ]
+    log = mqlake.lake.scan(store, archive=place, storage_options=s3.options, unpack=False)
+    for question in questions:
+        s3.requests.clear()
+        found = log.to_table(columns=COLUMNS, filter=question)
+        assert rows_of(found) == rows_of(whole.filter(question).select(COLUMNS)) and found.num_rows < 80
+        # heads, how the log ends that they are of, and what of it is read
+        assert s3.requests["GET"] <= 3 * len(files) + found.num_rows + LISTINGS
+    planned = plan(
+        LogOptions.parse(
+            option_texts(
+                [str(store)],
+                {"archive": place, "storageOptions": s3.options, "topics": "t7", "unpack": False},
+            )
+        )
+    )
+    assert planned.bytes_to_read < planned.bytes_of_log / 3
+    fs, name = fsspec.filesystem("s3", **s3.options), f"{place}/heads/{files[0].name}.parquet"
+    data = bytearray(fs.cat(name))
+    data[100] ^= 1
+    fs.pipe(name, bytes(data))
+    caplog.clear()
+    assert log.to_table(columns=COLUMNS, filter=questions[0]).equals(
+        whole.filter(questions[0]).select(COLUMNS)
+    )
+    assert f"heads are passed over, and the log is read in their place: {name}" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "other"])

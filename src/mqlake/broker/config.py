@@ -127,6 +127,13 @@ class BrokerConfig(Settings):
         "Who speaks gRPC with these clients. Without the package ngh2 it is grpcio.",
         own=True,
     )
+    heads: bool = setting(
+        False,
+        "Write the heads of each full log file as Parquet, by a child process at the lowest priority; needs "
+        "mqlake[arrow]. See lake.md.",
+        own=True,
+        live=True,
+    )
     listen_port: int = setting(
         10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
     )

@@ -39,6 +39,7 @@ from mqlake.broker.requests.reply_message import ReplyMessageProcessor
 from mqlake.broker.requests.send_back import ConsumerSendMsgBackProcessor
 from mqlake.broker.requests.send_message import SendMessageProcessor
 from mqlake.broker.requests.static_topic import StaticTopicTable
+from mqlake.broker.services import heads
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.services.client_housekeeping import ClientHousekeepingService
 from mqlake.broker.services.consumer_ids_change import DefaultConsumerIdsChangeListener
@@ -116,6 +117,7 @@ class BrokerController:
         broker.store.message_arriving_listeners.append(self.pull_request_hold_service.on_arrival)
         broker.store.dispatch_for(self._is_any_message_awaited)
         self.pop_service = PopService(broker, self.timers, self.registration.topic_route)
+        self.heads_service = heads.HeadsService(broker)
         self.admin_processor = AdminBrokerProcessor(
             broker,
             self.broker_to_client,
@@ -278,6 +280,7 @@ class BrokerController:
         StoreError, FormatError or OSError, and then undoes what it began."""
         broker = self.broker
         broker.load_access()
+        self.heads_service.check()
         await asyncio.to_thread(
             lambda: broker.store_host
         )  # looks up the name that is advertised, if it is one
@@ -332,6 +335,7 @@ class BrokerController:
             TopicQueueMappingCleanService(broker, self.registration).run_once,
             "mappings of static topics",
         )
+        self._every(lambda: heads.LOOK_S, self.heads_service.run_once, "heads of log files")
 
     async def _bind(self) -> None:
         config = self.broker.config

@@ -246,8 +246,8 @@ def scan(
     nothing that no consumer may see; False shows every record. `verify`: none, crc or full. `mode` says what damage
     does: failFast raises StoreCorruptError with file and offset while rows are read, permissive gives a row with
     `_corrupt`, dropMalformed passes over it. `skipping`: False reads all of the log between `start` and `end`, without
-    queues and index; "sampled" skips by store times as samples of them show, which a clock that jumped makes wrong;
-    "known" believes queues and index that they know all messages, which is untrue of topics that were deleted.
+    heads, queues and index; "known" believes queues and index that they know all messages, which is untrue of topics
+    that were deleted.
 
     `bodies` makes columns of them: {"json": "id long, at timestamp_ms"}, {"json": "infer"} (from the first ones), or a
     file with a schema: {"avro": "order.avsc"}, "json_schema", "protobuf", "confluent" (BodyFormat.given). In place of

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
-from mqlake.lake.heads.parquet import dataset_of
+from mqlake.lake.heads.parquet import rows_of
 from mqlake.lake.heads.schema import COLUMNS, SCHEMA
-from mqlake.lake.heads.valid import StoreHeads, open_valid
+from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
+from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
 from mqlake.lake.plan import plan
@@ -51,10 +52,18 @@ class HeadsScanner(LogScanner):
             found = open_valid(storage, self._dataset.place)
             for start, end, heads in found.parts:
                 if heads:
-                    paths = [each.path for each in heads]
-                    yield from dataset_of(paths).to_batches(columns=self._names, filter=self._filter)
+                    yield from self._of_heads(found.place, heads)
                 else:
                     yield from self._of_log(LogOptions.parse(part_options(found, start, end)))
+
+    def _of_heads(self, place: Storage, heads: Sequence[Heads]) -> Iterator[pa.RecordBatch]:
+        paths = [each.path for each in heads]
+        if place.is_local:
+            yield from rows_of(paths, self._names, self._filter)
+            return
+        for each in heads:
+            data = place.read(each.path, 0, each.size).tobytes()
+            yield from rows_of([data], self._names, self._filter)
 
     def _of_log(self, options: LogOptions) -> Iterator[pa.RecordBatch]:
         conditions = conditions_of(self._filter)

@@ -113,10 +113,8 @@ class LogOptions(SourceOptions):
     unpack: bool = True
     verify: str = VERIFY_CRC
     skipping: bool = True
-    sampled_times: bool = False
     known_topics: bool = False
     """What the topics, queues and index that are there do not know, such as a deleted topic, does not count."""
-    """Skips by store times as samples show, without looking at what is skipped."""
     archive: Storage | None = None
     """Where the older files of the log are (`mqlake store offload`)."""
 
@@ -125,7 +123,7 @@ class LogOptions(SourceOptions):
         """Raises UnknownKeyError for an unknown option, ConfigError for an invalid value."""
         given = named(options, known)
         found = stores(given)
-        skipping = one_of(given, "skipping", ("true", "false", "sampled", "known"), "true")
+        skipping = one_of(given, "skipping", ("true", "false", "known"), "true")
         return cls(
             stores=found,
             archive=_archive(given, found),
@@ -136,7 +134,6 @@ class LogOptions(SourceOptions):
             unpack=flag(given, "unpack", default=True),
             verify=one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC, VERIFY_FULL), VERIFY_CRC),
             skipping=skipping != "false",
-            sampled_times=skipping == "sampled",
             known_topics=skipping == "known",
             **common(given, on_request=ON_REQUEST),
         )

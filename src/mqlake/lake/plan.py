@@ -8,7 +8,7 @@ Where each log ends is decided here, so that all tasks read the same rows while 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mqlake.errors import OffsetOutOfRangeError, StoreCorruptError
@@ -18,13 +18,13 @@ from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.queue_files import queue_bounds, queue_files
 from mqlake.lake.log.single_records import Pick, picks
 from mqlake.lake.log.skipping import Reading, what_to_read
-from mqlake.lake.log.splits import LogFile, Split, cut, log_files
+from mqlake.lake.log.splits import LogFile, Split, cut, log_files, runs
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, tasks_of
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.offsets import Position, PositionKind
 from mqlake.lake.options import LogOptions, Mode
-from mqlake.store.heads import heads_in
+from mqlake.store.heads import HEADS
 
 PICKS_A_TASK = 100_000
 """Single records that one task reads."""
@@ -39,8 +39,12 @@ class ReadPlan:
     bytes_of_log: int
 
 
-def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPlan:
-    """The parts of the logs that have to be read.
+def plan(
+    options: LogOptions,
+    conditions: tuple[Condition, ...] = (),
+    to_read: Callable[[Storage, Sequence[LogFile]], Sequence[LogFile]] = lambda storage, files: files,
+) -> ReadPlan:
+    """The parts of the logs that have to be read. `to_read`: of the files at a place, those that are.
 
     Raises what check_topics() and log_files() raise; OffsetOutOfRangeError for an offset that is not in the log.
     """
@@ -66,7 +70,8 @@ def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPla
             options.data_loss(f"{storage.root}: {loss}")
         for place, there in log.parts:
             lost += lost_tasks(place, there)
-            splits += splits_of(place, there, wanted)
+            for run in runs(there, to_read(place, there)):
+                splits += splits_of(place, run, wanted)
         size += sum(file.limit for file in log.all_files)
     tasks = [*lost, *tasks_of(splits, options.split_size)]
     return ReadPlan(tasks, sum(split.bytes for split in splits), size)
@@ -88,11 +93,27 @@ def _by_heads(
     storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int
 ) -> tuple[Reading, list[list[LogFile]]]:
     """As choose(), for a store that may have heads."""
-    if not (storage.is_local and heads_in(storage.root)):
+    names = dict(storage.files(HEADS)) if files and _may_be_narrowed(wanted) else {}
+    if not names:
         return Reading([]), [list(files)] if files else []
     from mqlake.lake.heads.choose import choose  # with pyarrow.dataset, which loads pandas
 
-    return choose(storage, files, wanted, split_size)
+    return choose(storage, files, names, wanted, split_size)
+
+
+def _may_be_narrowed(wanted: RowFilter) -> bool:
+    """True if heads can say more of what is wanted than its physical offsets, of rows without damage."""
+    options = wanted.options
+    if not options.skipping or options.mode is not Mode.FAIL_FAST:
+        return False
+    everywhere = (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.PHYSICAL)
+    return (
+        wanted.topics is not None
+        or options.keys is not None
+        or options.start.kind not in everywhere
+        or options.end.kind not in everywhere
+        or any(condition.column != "physicalOffset" for condition in wanted.conditions)
+    )
 
 
 def check_in_queues(stores: Sequence[Storage], position: Position) -> None:

@@ -6,7 +6,7 @@ import json
 import operator
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pyspark.sql import datasource as ds
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
-from mqlake.lake.log import coverage, skipping, store_times, time_spans
+from mqlake.lake.log import coverage, skipping
 from mqlake.lake.log.single_records import Places
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
@@ -59,8 +59,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skipping, "UNIT_COST", 0)
     monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 0)
     monkeypatch.setattr(coverage, "BLOCK_MIN", 1024)
-    monkeypatch.setattr(store_times, "GRAIN", 2048)
-    monkeypatch.setattr(time_spans, "BLOCK", 2048)
 
 
 def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:
@@ -95,12 +93,6 @@ CASES: dict[str, tuple[list[ds.Filter], dict[str, str], Callable[[MessageExt], A
         {},
         lambda m: 30_000 < m.physical_offset <= 40_000,
     ),
-    "time": (
-        [ds.GreaterThanOrEqual(("storeTimestamp",), moment(8))],
-        {},
-        lambda m: m.topic in ("Hour-8", "Hour-9"),
-    ),
-    "start": ({}, {"startingTimestamp": moment(9).isoformat()}, lambda m: m.topic == "Hour-9"),  # type: ignore[dict-item]
     "end": ([], {"endingOffsets": "20000"}, lambda m: m.physical_offset < 20_000),
 }
 
@@ -116,7 +108,7 @@ def test_rows_and_bytes(hours: Path, case: str, split_size: str) -> None:
     assert plan.bytes_to_read < plan.bytes_of_log / 2
     everything, whole = read(hours, *filters, skipping="false", splitSize=split_size, **options)
     assert everything == found
-    if case not in ("offset", "time", "start", "end"):
+    if case not in ("offset", "end"):
         assert whole.bytes_to_read == whole.bytes_of_log
 
 
@@ -326,13 +318,6 @@ def test_queue_offsets_that_are_not_there(
     assert read(hours, startingOffsets='{"Hour-3": {"1": 20}}', topics="Hour-3")[0] == [
         m.physical_offset for m in seen(hours) if m.topic == "Hour-3" and m.queue_id == 0
     ]
-
-
-def test_a_clock_set_back_a_little(hours: Path) -> None:
-    later = moment(9) + timedelta(seconds=30)
-    found, plan = read(hours, ds.LessThan(("storeTimestamp",), later))
-    assert found == [m.physical_offset for m in seen(hours)]
-    assert plan.bytes_to_read == plan.bytes_of_log
 
 
 # ---------------------------------------------------------------------------------------- ranges, places and blocks

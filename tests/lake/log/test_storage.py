@@ -76,6 +76,10 @@ class Requests:
         return called
 
 
+HEADS = 1
+"""The request that finds out that there are no heads."""
+
+
 @pytest.mark.parametrize("split_size", ["64m", "4000"])
 def test_skipping_takes_no_more_requests(
     every_kind: Path, remote: Storage, monkeypatch: pytest.MonkeyPatch, split_size: str
@@ -84,15 +88,15 @@ def test_skipping_takes_no_more_requests(
     monkeypatch.setattr(splits, "REMOTE_MARGIN", 1000)
     scan = Requests(monkeypatch, root, splitSize=split_size, skipping="false")
     topic = Requests(monkeypatch, root, ds.EqualTo(("topic",), "Topic-1"), splitSize=split_size)
-    assert topic.count <= scan.count and topic.bytes <= scan.bytes
+    assert topic.count <= scan.count + HEADS and topic.bytes <= scan.bytes
     assert topic.offsets == [m.physical_offset for m in seen(every_kind) if m.topic == "Topic-1"]
     moment = time_of(seen(every_kind)[50].store_timestamp)
     times = Requests(monkeypatch, root, ds.LessThan(("storeTimestamp",), moment), splitSize=split_size)
-    assert times.count <= scan.count
+    assert times.count <= scan.count + HEADS
     by_key = [ds.EqualTo(("topic",), "Topic-3"), ds.EqualTo(("keys",), "key-8 shared")]
     key = Requests(monkeypatch, root, *by_key, splitSize=split_size)
     assert key.offsets == [m.physical_offset for m in seen(every_kind) if m.keys == "key-8 shared"] != []
-    assert key.count <= scan.count + 1
+    assert key.count <= scan.count + HEADS + 1
     if split_size == "4000":
         assert key.bytes < scan.bytes * 0.8, "the index was used"
 

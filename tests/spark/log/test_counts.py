@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import mqlake.spark
 from mqlake.errors import ConfigError, NotAStoreError, StoreCorruptError, UnknownKeyError
+from mqlake.message import MessageSysFlag
 from mqlake.spark.log import counts
-from mqlake.spark.log.counts import CommitLogCountsDataSource
+from mqlake.spark.log.counts import CommitLogCountsDataSource, CountTask, count_tasks, counts_of
+from tests.lake.heads.logs import random_records, write_all, write_log
 from tests.spark.stores import copy_store, decoded, flip_bit, log_files, seen, time_of
 
 Totals = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -93,6 +97,97 @@ def test_options_narrow_what_is_counted(every_kind: Path) -> None:
         [m for m in decoded(every_kind) if m.topic == "Topic-1" and m.physical_offset >= 9000],
         lambda m: (m.topic,),
     )
+
+
+# ---------------------------------------------------------------------------------------- by heads
+
+BY_HEADS = [by for by in CASES if not {"flag", "bodyCrc"} & set(re.split(r"[,/]", by))]
+
+
+def tasks(root: Path, by: str, **options: str) -> list[CountTask]:
+    given, keys = CommitLogCountsDataSource({"path": str(root), "by": by, **options}).parsed()
+    return count_tasks(given, keys)
+
+
+@pytest.fixture
+def with_heads(every_kind: Path, tmp_path: Path) -> Path:
+    """All kinds of records over three files, of which two are full and have heads."""
+    root = copy_store(every_kind, tmp_path / "store")
+    assert len(write_all(root)) == 2
+    return root
+
+
+@pytest.mark.parametrize("by", BY_HEADS)
+@pytest.mark.parametrize("chunk_rows", [1 << 18, 7])
+def test_heads_are_counted_in_place_of_the_log(
+    with_heads: Path, monkeypatch: pytest.MonkeyPatch, by: str, chunk_rows: int
+) -> None:
+    monkeypatch.setattr(counts, "CHUNK_ROWS", chunk_rows)
+    options = {"unpack": "false", "verify": "none"}
+    assert [bool(each.heads) for each in tasks(with_heads, by, **options)] == [True, True, False]
+    assert counted(with_heads, by, **options) == expected(decoded(with_heads), CASES[by])
+    some = {
+        **options,
+        "topics": "Topic-1,SCHEDULE_TOPIC_XXXX",
+        "startingOffsets": "9000",
+        "endingOffsets": "30000",
+    }
+    wanted = [
+        m
+        for m in decoded(with_heads)
+        if m.topic in ("Topic-1", "SCHEDULE_TOPIC_XXXX") and 9000 <= m.physical_offset < 30_000
+    ]
+    assert counted(with_heads, by, **some) == expected(wanted, CASES[by]) != {}
+
+
+@pytest.mark.parametrize("more", [{}, {"topics": "Topic-1,SCHEDULE_TOPIC_XXXX,RMQ_SYS_TRANS_HALF_TOPIC"}])
+def test_heads_of_what_no_consumer_sees_do_not_count(
+    with_heads: Path, tmp_path: Path, more: dict[str, str]
+) -> None:
+    """Half and rolled back messages, and records that wait, are no messages unless their topic is asked for. A file
+    with inner batches, whose messages are counted one by one, is counted from the log."""
+    options = {"verify": "none", **more}
+    found = counted(with_heads, "topic,sysFlag,physicalOffset", **options)
+    assert found == counted(with_heads, "topic,sysFlag,physicalOffset", skipping="false", **options)
+    batches = {m.physical_offset for m in decoded(with_heads) if m.sys_flag & MessageSysFlag.NEED_UNWRAP_FLAG}
+    files = [int(path.name) for path in log_files(with_heads)[:2]]
+    ends = [*files[1:], int(log_files(with_heads)[2].name)]
+    with_batches = {a for a, b in zip(files, ends, strict=True) if any(a <= each < b for each in batches)}
+    by_heads = {
+        int(Path(each.heads).name[:20]) for each in tasks(with_heads, "topic", **options) if each.heads
+    }
+    assert by_heads == set(files) - with_batches
+    plain = write_log(tmp_path / "plain", random_records(5, 400), 16 << 10)
+    write_all(plain)
+    assert all(each.heads for each in tasks(plain, "topic", **options)[:-1])
+    assert counted(plain, "topic,sysFlag", **options) == counted(
+        plain, "topic,sysFlag", skipping="false", **options
+    )
+
+
+@pytest.mark.parametrize("harm", ["deleted", "page"])
+def test_heads_that_go_or_break_after_the_plan(
+    with_heads: Path, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given, keys = CommitLogCountsDataSource(
+        {"path": str(with_heads), "by": "topic", "unpack": "false", "verify": "none"}
+    ).parsed()
+    first, *rest = count_tasks(given, keys)
+    if harm == "deleted":
+        os.unlink(first.heads)
+    else:
+        flip_bit(Path(first.heads), 60)  # the page of topics
+    found = [table for each in (first, *rest) for table in counts_of(each, given, keys)]
+    assert sum(sum(table["records"].to_pylist()) for table in found) == len(decoded(with_heads))
+    assert "its log file is counted" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "option", [{"verify": "crc"}, {"mode": "permissive"}, {"keys": "k"}, {"startingTimestamp": "5"}]
+)
+def test_what_heads_do_not_say_is_asked_of_the_log(with_heads: Path, option: dict[str, str]) -> None:
+    assert not any(each.heads for each in tasks(with_heads, "topic", **{"verify": "none", **option}))
+    assert not any(each.heads for each in tasks(with_heads, "bodyCrc", verify="none"))
 
 
 @pytest.mark.parametrize(

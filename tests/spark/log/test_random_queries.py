@@ -27,7 +27,8 @@ from mqlake.errors import ConfigError, MqlakeError, OffsetOutOfRangeError, Store
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.compression import compress_body
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.log import coverage, key_index, skipping, store_times, time_spans
+from mqlake.lake.heads.writer import HeadsWriter
+from mqlake.lake.log import coverage, key_index, skipping
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
@@ -295,9 +296,6 @@ def small_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the stores were large: nothing is too small to be skipped."""
     monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 0)
     monkeypatch.setattr(skipping, "UNIT_COST", 0)
-    monkeypatch.setattr(store_times, "GRAIN", 1024)
-    monkeypatch.setattr(store_times, "STRIDE", 2048)
-    monkeypatch.setattr(time_spans, "BLOCK", 1024)
     monkeypatch.setattr(coverage, "BLOCK_MIN", 512)
 
 
@@ -309,6 +307,8 @@ def test_any_question_of_any_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(skipping, "PLACES_MAX", rng.choice([5, 1 << 20]))
     monkeypatch.setattr(key_index, "ENTRIES_READ_MAX", 1 << 20)
     root, done = random_store(tmp_path, rng)
+    if seed % 2:
+        HeadsWriter(str(root)).run()
     raw = [row_of(message, root) for message in decoded(root)]
     shown = [row_of(message, root) for message in seen(root)]
     assert shown and raw

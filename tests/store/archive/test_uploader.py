@@ -238,3 +238,29 @@ def test_a_manifest_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     place.replace(MANIFEST, encode(Manifest(1024)).replace(b'"version": 1', b'"version": 2'))
     with pytest.raises(StoreError, match="newer mqlake"):
         read_manifest(place)
+
+
+def test_heads_of_archived_files_come_along_and_go_with_them(store: Path, tmp_path: Path) -> None:
+    """Else what a broker archives could not be asked narrow questions, and what is deleted would leave heads."""
+    place = Place(f"file://{tmp_path}/archive")
+    files = sorted(path.name for path in (store / "commitlog").iterdir())
+    (store / "heads").mkdir()
+    for name in (files[0], files[-1]):  # the last file is not finished
+        (store / "heads" / f"{name}.parquet").write_bytes(b"heads of " + name.encode())
+    uploader = upload(store, place)
+    name = f"heads/{files[0]}.parquet"
+    assert place.sizes("heads") == {name: len(b"heads of ") + 20}
+    assert place.read(name) == b"heads of " + files[0].encode()
+    assert not verify(place).orphans
+    upload(store, place)
+    assert place.written[name] == 1
+    (store / "heads" / f"{files[0]}.parquet").write_bytes(b"made again, and longer than they were")
+    upload(store, place)
+    assert place.written[name] == 2
+    place.write(f"heads/{10**12:020}.parquet", [b"of no file"])
+    assert verify(place).orphans == [f"heads/{10**12:020}.parquet"]
+    repair(place)
+    assert list(place.sizes("heads")) == [name]
+    uploader.refresh(log_of(store))
+    assert expire(uploader, 0, 1, 0)
+    assert not place.sizes("heads")

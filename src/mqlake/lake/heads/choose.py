@@ -10,28 +10,24 @@ they have been read, so a condition that heads do not answer is left out here.
 from __future__ import annotations
 
 import functools
-import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
 
+from mqlake.errors import UnfitHeadsError
 from mqlake.lake.arrow.filters import NUMBERS, OF_A_MESSAGE, TIMES, Condition, RowFilter
-from mqlake.lake.heads.parquet import dataset_of
+from mqlake.lake.heads.parquet import rows_of
 from mqlake.lake.heads.schema import SCHEMA
-from mqlake.lake.heads.valid import open_valid
+from mqlake.lake.heads.valid import Heads, look_through, name_of, place_of, warn
 from mqlake.lake.log.single_records import message_number
-from mqlake.lake.log.skipping import Gathered, Reading, bounds_of, laid_out, meet
-from mqlake.lake.log.splits import LogFile
+from mqlake.lake.log.skipping import Gathered, Ints, Ranges, Reading, bounds_of, laid_out, meet
+from mqlake.lake.log.splits import LogFile, runs
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import Position, PositionKind
-from mqlake.lake.options import Mode
 from mqlake.message import MessageSysFlag
-
-logger = logging.getLogger(__name__)
 
 QUEUES_MAX = 64
 """A position of more queues is left to the rows' own filter."""
@@ -41,54 +37,53 @@ _PLACE = ("physicalOffset", "size", "queueId", "queueOffset")
 
 
 def choose(
-    storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int
+    storage: Storage,
+    files: Sequence[LogFile],
+    names: Mapping[str, int],
+    wanted: RowFilter,
+    split_size: int,
 ) -> tuple[Reading, list[list[LogFile]]]:
-    """What of the files with heads has to be read, and the others: runs of files that follow each other.
+    """What of the files with heads has to be read, and the others: runs of files that follow each other. `names`: the
+    files in the store's directory of heads, and their sizes.
 
-    Only rows without damage are chosen by heads, where the options let parts of the log be skipped. Those of files
-    outside the wanted physical offsets are not opened.
+    For rows without damage: a damaged record has no head. Files outside the wanted physical offsets are not opened.
     """
-    without = Reading([]), _runs(files, files)
-    options = wanted.options
     expression = expression_of(wanted)
-    if expression is None or not options.skipping or options.mode is not Mode.FAIL_FAST:
-        return without
+    if expression is None:
+        return Reading([]), runs(files, files)
     physical = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
     inside = [file for file in files if file.end_offset > physical.low and file.base_offset <= physical.high]
-    found = open_valid(storage, files=inside)
-    if not found.valid:
-        return without
-    gathered = Gathered()
+    place, gathered = place_of(storage), Gathered()
+    known: Ranges = []
+    others: list[LogFile] = []
+    wrong: list[tuple[str, str]] = []
+    for look in look_through(storage, place, names, inside, lambda heads: _chosen(heads, expression)):
+        if look.heads is None or look.made is None:
+            others.append(look.file)
+            wrong += [(place.path(name_of(look.file)), look.wrong)] if look.wrong else []
+            continue
+        known.append((look.heads.origin.begin, look.heads.origin.end))
+        for places in look.made:
+            gathered.add(*places)
+    warn(wrong)
+    reading = laid_out(gathered.reading([]), storage, wanted, split_size)
+    return Reading(meet(reading.ranges, known), reading.places), runs(inside, others)
+
+
+def _chosen(heads: Heads, expression: pc.Expression) -> list[tuple[Ints, Ints, Ints]]:
+    """Physical offset, size and number of the records that pass. UnfitHeadsError where a page is damaged."""
+    found = []
     try:
-        heads = dataset_of([each.path for each in found.valid])
-        for batch in heads.to_batches(columns=list(_PLACE), filter=expression):
+        for batch in rows_of([heads.path if heads.data is None else heads.data], _PLACE, expression):
             offset, size, queue_id, queue_offset = (
                 column.to_numpy(zero_copy_only=False).astype("i8") for column in batch.columns
             )
-            gathered.add(offset, size, message_number(queue_id, queue_offset))
+            found.append((offset, size, message_number(queue_id, queue_offset)))
+    except FileNotFoundError:
+        raise
     except (pa.ArrowException, OSError) as error:
-        logger.warning(
-            "heads of %s are passed over, and the log is read in their place: %s", storage.root, error
-        )
-        return without
-    reading = laid_out(gathered.reading([]), storage, wanted, split_size)
-    known = [(each.origin.begin, each.origin.end) for each in found.valid]
-    others = [file for file, heads_of_file in found.files if heads_of_file is None]
-    return Reading(meet(reading.ranges, known), reading.places), _runs(inside, others)
-
-
-def _runs(files: Sequence[LogFile], chosen: Sequence[LogFile]) -> list[list[LogFile]]:
-    """The chosen ones of `files`, which are in order, grouped where no other lies between them."""
-    runs: list[list[LogFile]] = []
-    names, before = {file.file for file in chosen}, False
-    for file in files:
-        if file.file in names:
-            if before:
-                runs[-1].append(file)
-            else:
-                runs.append([file])
-        before = file.file in names
-    return runs
+        raise UnfitHeadsError(str(error)) from error
+    return found
 
 
 # --- conditions

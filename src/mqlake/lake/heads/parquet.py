@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
@@ -33,9 +34,21 @@ FORMAT = pyarrow.dataset.ParquetFileFormat(
 )
 
 
-def dataset_of(paths: Sequence[str]) -> pyarrow.dataset.Dataset:
-    """The rows of files of heads; OSError where a page is read that is not as it was written."""
-    return pyarrow.dataset.dataset(list(paths), SCHEMA, format=FORMAT)
+def rows_of(
+    files: Sequence[str | bytes], columns: Sequence[str], filter: pc.Expression | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files of heads, given as local paths or as their bytes, in this order.
+
+    OSError or ArrowException where a page is read that is not as it was written.
+    """
+    paths = [file for file in files if isinstance(file, str)]
+    if paths:
+        dataset = pyarrow.dataset.dataset(paths, SCHEMA, format=FORMAT)
+        yield from dataset.to_batches(columns=list(columns), filter=filter)
+    for file in files:
+        if not isinstance(file, str):
+            fragment = FORMAT.make_fragment(pa.py_buffer(file))
+            yield from fragment.to_batches(schema=SCHEMA, columns=list(columns), filter=filter)
 
 
 def write_parquet(file: BinaryIO, heads: HeadsOfFile) -> Origin:

@@ -10,8 +10,10 @@ Stale, foreign and damaged files are passed over, with one warning for all of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from mqlake.errors import UnfitHeadsError
 from mqlake.formats.names import file_name_to_offset
@@ -25,18 +27,34 @@ from mqlake.store.heads import HEADS, SUFFIX
 
 logger = logging.getLogger(__name__)
 
+Made = TypeVar("Made")
+
 SHOWN = 3
+AT_ONCE = 8
+"""Files of heads that are fetched at the same time from a place that is not local: of each all bytes, in memory."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of one log file, which fit it. `bytes`: of the Parquet file."""
+    """The heads of one log file, which fit it. `size`: bytes of the Parquet file."""
 
     path: str
     file: LogFile
-    bytes: int
+    size: int
     origin: Origin
     sealed: Sealed
+    data: bytes | None = field(default=None, repr=False)
+    """All of the Parquet file, where it was fetched from a place that is not local."""
+
+
+@dataclass(frozen=True)
+class Look(Generic[Made]):
+    """A log file, its heads if they may be used, and what was made of them; `wrong`: why they may not."""
+
+    file: LogFile
+    heads: Heads | None = None
+    made: Made | None = None
+    wrong: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,23 +127,57 @@ def open_valid(
         files = log_files(storage, known_end(storage), must_be_whole=False)
         remember(storage, files)
     place = place_of(storage, out)
-    sizes = dict(place.files("")) if files else {}
-    found: list[tuple[LogFile, Heads | None]] = []
-    wrong: list[tuple[str, str]] = []
-    for file in files:
-        name = file.file.rpartition("/")[2] + SUFFIX
-        heads = None
-        if name in sizes:
-            try:
-                heads = open_heads(place, name, sizes[name], storage, file)
-            except FileNotFoundError:  # deleted since it was listed, as its log file was
-                pass
-            except UnfitHeadsError as error:
-                wrong.append((place.path(name), str(error)))
-        found.append((file, heads))
-    if wrong and not quiet:
+    names = dict(place.files("")) if files else {}
+    looks: list[Look[None]] = list(look_through(storage, place, names, files, lambda heads: None))
+    wrong = [(place.path(name_of(look.file)), look.wrong) for look in looks if look.wrong]
+    if not quiet:
+        warn(wrong)
+    return StoreHeads(storage, place, [(look.file, look.heads) for look in looks], wrong)
+
+
+def look_through(
+    storage: Storage,
+    place: Storage,
+    names: Mapping[str, int],
+    files: Sequence[LogFile],
+    use: Callable[[Heads], Made],
+) -> Iterator[Look[Made]]:
+    """Each file of a log, with its heads and what `use` makes of them, which may raise UnfitHeadsError. `names`: the
+    files in `place` and their sizes.
+
+    From a place that is not local, AT_ONCE files are fetched at once, each whole, and `use` runs in a thread; their
+    data is let go afterwards. OSError.
+    """
+
+    def look(file: LogFile) -> Look[Made]:
+        name = name_of(file)
+        if name not in names:
+            return Look(file)
+        try:
+            heads = open_heads(place, name, names[name], storage, file)
+            made = use(heads)
+        except FileNotFoundError:  # deleted since it was listed, as its log file was
+            return Look(file)
+        except UnfitHeadsError as error:
+            return Look(file, wrong=str(error))
+        return Look(file, heads if heads.data is None else replace(heads, data=None), made)
+
+    if place.is_local:
+        yield from map(look, files)
+        return
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        yield from threads.map(look, files)
+
+
+def name_of(file: LogFile) -> str:
+    """The name of a log file's heads."""
+    return file.file.rpartition("/")[2] + SUFFIX
+
+
+def warn(wrong: Sequence[tuple[str, str]]) -> None:
+    """One warning for all files of heads that are passed over; pairs of path and reason."""
+    if wrong:
         logger.warning("%s", _passed_over(wrong))
-    return StoreHeads(storage, place, found, wrong)
 
 
 def _passed_over(wrong: Sequence[tuple[str, str]]) -> str:
@@ -143,7 +195,12 @@ def open_heads(place: Storage, name: str, size: int, storage: Storage, file: Log
     UnfitHeadsError for one that is not, FileNotFoundError when it or the log file has been deleted, OSError.
     """
     path = place.path(name)
-    sealed = check_ends(lambda start, end: place.read(path, start, end).tobytes(), size)
+    data = None if place.is_local else place.read(path, 0, size).tobytes()
+
+    def read(start: int, end: int) -> bytes:
+        return place.read(path, start, end).tobytes() if data is None else data[start:end]
+
+    sealed = check_ends(read, size)
     metadata = sealed.metadata
     text = (metadata.metadata or {}).get(ORIGIN_KEY)
     if text is None:
@@ -152,7 +209,7 @@ def open_heads(place: Storage, name: str, size: int, storage: Storage, file: Log
     if metadata.num_rows != origin.records or metadata.schema.to_arrow_schema() != SCHEMA:
         raise UnfitHeadsError("its rows are not those that it says")
     check_fits(origin, storage, file)
-    return Heads(path, file, size, origin, sealed)
+    return Heads(path, file, size, origin, sealed, data)
 
 
 def check_fits(origin: Origin, storage: Storage, file: LogFile) -> None:

@@ -23,7 +23,7 @@ from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ConfigError, StoreCorruptError, StoreLockedError
 from mqlake.lake.heads.parquet import write_parquet
 from mqlake.lake.heads.rows import HeadsOfFile
-from mqlake.lake.heads.valid import is_full, open_valid, place_of
+from mqlake.lake.heads.valid import is_full, name_of, open_valid, place_of
 from mqlake.lake.log.splits import LogFile
 from mqlake.lake.log.storage import Storage
 from mqlake.store.heads import SUFFIX, TEMPORARY, delete_heads_before
@@ -96,7 +96,7 @@ class HeadsWriter:
         total = sum(file.file_size for file in missing)
         for number, file in enumerate(missing):
             progress(sum(each.file_size for each in missing[:number]), total)
-            existed = (again and dict(full).get(file) is not None) or _name(file) in unfit
+            existed = (again and dict(full).get(file) is not None) or name_of(file) in unfit
             self._write(file, report, existed=existed)
         progress(total, total)
         return report
@@ -139,10 +139,6 @@ class HeadsWriter:
                 return
 
 
-def _name(file: LogFile) -> str:
-    return os.path.basename(file.file) + SUFFIX
-
-
 @contextlib.contextmanager
 def _locked(directory: str) -> Iterator[None]:
     """StoreLockedError when another process has the directory's lock, which leaves no file."""
@@ -165,7 +161,7 @@ def write_heads(storage: Storage, file: LogFile, directory: str) -> tuple[int, i
     nothing has changed then.
     """
     _sync(file.file)
-    path = os.path.join(directory, _name(file))
+    path = os.path.join(directory, name_of(file))
     temporary = path.removesuffix(SUFFIX) + TEMPORARY
     try:
         with open(temporary, "w+b") as opened:

@@ -1,7 +1,6 @@
-"""Which parts of a log a query has to read: planned by the driver from what lies beside the log, for what it costs.
+"""Which parts of a log without heads a query has to read: planned from what lies beside it, for what it costs.
 
     physical offsets            from the filter itself
-    store times                 by the times in each block of the log: time_spans
     key                         from the index: key_index
     topic, queue, offset, tag   from the consume queues of the topics that are asked for
 
@@ -39,11 +38,10 @@ from mqlake.lake.arrow.filters import NUMBERS, RowFilter, indexed_keys, time_ms
 from mqlake.lake.log import key_index
 from mqlake.lake.log.coverage import Coverage
 from mqlake.lake.log.queue_files import BATCH, DIRECTORIES, SIMPLE, QueueFile, Run, queue_files
+from mqlake.lake.log.record_heads import RecordHeads
 from mqlake.lake.log.single_records import UNKNOWN, Places, message_number
 from mqlake.lake.log.splits import VERIFY_FULL, LogFile
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.store_times import Heads
-from mqlake.lake.log.time_spans import ranges_by_time
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import Mode
 from mqlake.message import SCHEDULE_TOPIC, tags_code
@@ -71,8 +69,6 @@ REMOTE_SPLITS_MIN = 64
 """A scan that takes fewer requests is not preceded by those for consume queues."""
 REMOTE_INDEX_MIN = 11
 """The same for the index."""
-SPLITS_A_LOOK = 4
-"""Into which a file of a remote store has to be cut at least for its first record's time to be looked at."""
 LOOKUPS_MAX = 100_000
 """Topics times keys that are looked up in the index."""
 LMQ_PREFIX = "%LMQ%"
@@ -135,14 +131,8 @@ def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, 
         return reading
     if wanted.topics is not None and not wanted.topics:
         return Reading([])
-    times = bounds_of(wanted, "storeTimestamp", PositionKind.TIMESTAMP)
     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: the log counts
-        heads = Heads(storage, files)
-        of_a_scan = sum(file.limit for file in files) / split_size
-        if times != Bounds() and (storage.is_local or of_a_scan >= SPLITS_A_LOOK * len(files)):
-            sampled = wanted.options.sampled_times
-            reading = reading.and_in(Reading(ranges_by_time(heads, times.low, times.high, sampled=sampled)))
-        reading = _Planner(storage, files, wanted, heads, split_size).narrowed(reading)
+        reading = _Planner(storage, files, wanted, split_size).narrowed(reading)
     return laid_out(reading, storage, wanted, split_size)
 
 
@@ -303,9 +293,10 @@ class _Planner:
     """One store and what is asked of it."""
 
     def __init__(
-        self, storage: Storage, files: Sequence[LogFile], wanted: RowFilter, heads: Heads, split_size: int
+        self, storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int
     ) -> None:
-        self._storage, self._files, self._wanted, self._heads = storage, files, wanted, heads
+        self._storage, self._files, self._wanted = storage, files, wanted
+        self._heads = RecordHeads(storage, files)
         self._low, self._high = files[0].base_offset, files[-1].end_offset
         self._split_size = split_size
         self._queue_ids = wanted.allowed("queueId")

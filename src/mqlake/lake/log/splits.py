@@ -112,6 +112,20 @@ def plan(store: str | Storage, split_size: int = DEFAULT_SPLIT_SIZE) -> list[Spl
     return cut(storage, log_files(storage), split_size)
 
 
+def runs(files: Sequence[LogFile], chosen: Sequence[LogFile]) -> list[list[LogFile]]:
+    """The chosen ones of `files`, which are in order, grouped where no other lies between them."""
+    found: list[list[LogFile]] = []
+    names, before = {file.file for file in chosen}, False
+    for file in files:
+        if file.file in names:
+            if before:
+                found[-1].append(file)
+            else:
+                found.append([file])
+        before = file.file in names
+    return found
+
+
 def cut(
     storage: Storage,
     files: Sequence[LogFile],

@@ -13,7 +13,6 @@ What the store no longer has comes from the archive, where there is one: it is l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -21,17 +20,17 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqlake.errors import ConfigError
+from mqlake.lake.arrow.filters import RowFilter
 from mqlake.lake.log.archive import WholeLog
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, log_files, open_window, walk
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.store_times import Heads
 from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, read_task, tasks_of
-from mqlake.lake.log.time_spans import ranges_by_time
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, Mode
+from mqlake.lake.plan import splits_of
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.log_partition import LogPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
@@ -90,12 +89,11 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         if position.kind is PositionKind.PHYSICAL:
             return position.value
         if position.kind is PositionKind.TIMESTAMP:
+            wanted = RowFilter(self._options)
             for storage, files in log.parts:
-                sampled = self._options.sampled_times
-                heads = Heads(storage, files)
-                possible = ranges_by_time(heads, position.value, math.inf, sampled=sampled) if files else []
-                if possible:
-                    return possible[0][0]
+                first = splits_of(storage, files, wanted)[:1]
+                if first:
+                    return first[0].base_offset + first[0].start
             return log.end
         return log.begin
 

@@ -1,9 +1,9 @@
 # mypy: disable-error-code="misc"
 """Counts and histograms of a log: what crosses to the JVM is a row per task and group, not the records.
 
-    task     records ─▶ a number for each group they fall into ─▶ counts, bytes, first and last store time
+    task     heads of a log file, or its records ─▶ Arrow batches without bodies ─▶ pyarrow's group-by
     Spark    the rows of all tasks, summed: count_by()
-    driver   all of it, where the log is so small that planning and starting Spark's tasks would take longer
+    driver   all of it, where so little is read that planning and starting Spark's tasks would take longer
 
 A group is made of columns, a number or a time cut down to a multiple of something: `topic`, `size/1k`,
 `storeTimestamp/1h`. Bodies are neither copied nor, unless `verify` asks for it, looked at.
@@ -11,14 +11,16 @@ A group is made of columns, a number or a time cut down to a multiple of somethi
 
 from __future__ import annotations
 
+import functools
+import logging
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -26,23 +28,24 @@ from pyspark.sql.types import StructType
 
 from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.formats.arrow import Ints
-from mqlake.formats.columns import Scan
-from mqlake.lake.arrow.arrays import codes_of, number_array, string_array
-from mqlake.lake.arrow.filters import NUMBERS, TIMES, RowFilter
-from mqlake.lake.arrow.properties import Properties, kernels
-from mqlake.lake.arrow.rows import timestamp_array
+from mqlake.lake.arrow.filters import HIDDEN_TOPICS, NUMBERS, TIMES, RowFilter
+from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.log.splits import Damage
-from mqlake.lake.log.tasks import Chosen, LogTask, chosen
-from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
+from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
+from mqlake.lake.heads.valid import Heads, open_valid, place_of
+from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.tasks import LogTask, chosen
+from mqlake.lake.offsets import PositionKind
+from mqlake.lake.options import OPTIONS, LogOptions, Mode, listed, named, option_texts
 from mqlake.lake.plan import plan
-from mqlake.message import PROPERTY_TAGS
+from mqlake.message import MessageSysFlag
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader
-from mqlake.spark.log.log_partition import LogPartition
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import check_same, table_schemas
+
+logger = logging.getLogger(__name__)
 
 COUNT_OPTIONS = (*OPTIONS, "by")
 TEXT_COLUMNS = ("topic", "tags")
@@ -55,12 +58,17 @@ SUMS: dict[str, str] = {
 }
 """The figures of a group; bytes are those of whole records."""
 
-CHUNK_RECORDS = 65536
+SUMMED = ("size", "bodySize", "storeTimestamp")
+"""The columns that the figures are made of."""
+
+CHUNK_ROWS = 1 << 18
+"""Rows that are grouped at once."""
 GROUPS_MAX = 100_000
 """A task with more groups emits what it has and starts again."""
-SPAN_MAX = 1 << 16
 HERE_BYTES_MAX = 2 << 30
 """Of log, which the driver counts by itself: most of what Spark adds to a count does not depend on the log's size."""
+HERE_ROWS_MAX = 100_000_000
+"""The same of heads."""
 HERE_THREADS = 2
 """Between reads and scans, which let go of the interpreter lock, there is work for no more."""
 
@@ -128,17 +136,18 @@ def _counted_here(source: CommitLogCountsDataSource) -> pa.Table | None:
     options, keys = source.parsed()
     if not all(storage.is_local for storage in options.stores):
         return None
-    planned = plan(options)
-    if planned.bytes_to_read > HERE_BYTES_MAX:
+    tasks = count_tasks(options, keys)
+    if sum(each.bytes_to_read for each in tasks) > HERE_BYTES_MAX or (
+        sum(each.rows for each in tasks) > HERE_ROWS_MAX
+    ):
         return None
-    found = Groups(keys)
+    found = _schemas(keys)[1].empty_table()
     with ThreadPoolExecutor(HERE_THREADS) as threads:
-        for part in threads.map(lambda task: list(_groups_of(task, options, keys)), planned.tasks):
-            for groups in part:
-                found.merge(groups)
+        for part in threads.map(lambda task: list(counts_of(task, options, keys)), tasks):
+            found = _summed([found, *part], keys)
             if len(found) > GROUPS_MAX:
                 return None
-    return pa.Table.from_batches([found.batch()])
+    return found
 
 
 @tells_reasons
@@ -171,6 +180,13 @@ def _schemas(keys: Sequence[Key]) -> tuple[StructType, pa.Schema]:
     return table_schemas({**{key.column: COLUMNS[key.column] for key in keys}, **SUMS})
 
 
+@dataclass
+class CountPartition(InputPartition):
+    """A task as Spark hands it to an executor."""
+
+    task: CountTask
+
+
 @tells_reasons
 class _CountReader(CommitLogReader):
     """Filters are not taken: Spark would apply to the groups what was meant for records."""
@@ -182,130 +198,201 @@ class _CountReader(CommitLogReader):
     def _push_filters(self, filters: list[Filter]) -> list[Filter]:
         return filters
 
+    def partitions(self) -> list[InputPartition]:
+        return [CountPartition(task) for task in count_tasks(self._options, self._keys)]
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, LogPartition):
+        if not isinstance(partition, CountPartition):
             return
-        for groups in _groups_of(partition.task, self._options, self._keys):
-            yield groups.batch()
+        for found in counts_of(partition.task, self._options, self._keys):
+            yield from found.to_batches()
 
 
-def _groups_of(task: LogTask, options: LogOptions, keys: Sequence[Key]) -> Iterator[Groups]:
-    """One, or more where a task has too many groups. Raises what chosen() raises."""
-    groups = Groups(keys)
-    for split in task.splits:
-        for found in chosen(split, RowFilter(options), with_bodies=False, chunk_records=CHUNK_RECORDS):
-            if isinstance(found, Damage):
+# ---------------------------------------------------------------------- tasks
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """Records to be counted. `heads`: the heads of all of them, which has `rows` rows, in `place`."""
+
+    log: LogTask
+    heads: str = ""
+    rows: int = 0
+    size: int = 0
+    place: Storage | None = None
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Bytes of the log."""
+        return 0 if self.heads else sum(split.bytes for split in self.log.splits)
+
+
+def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
+    """The tasks of a count: of log files with heads by these, where they say all that is asked for. Raises what plan()
+    raises."""
+    by_heads: list[CountTask] = []
+
+    def others(storage: Storage, files: Sequence[LogFile]) -> list[LogFile]:
+        if not _heads_suffice(options, keys):
+            return list(files)
+        rest: list[LogFile] = []
+        place = place_of(storage)
+        for file, heads in open_valid(storage, files=files).files:
+            if heads is None or (options.unpack and _has_inner_batches(place, heads)):
+                rest.append(file)
                 continue
-            groups.add(found)
-            if len(groups) > GROUPS_MAX:
-                yield groups
-                groups = Groups(keys)
-    yield groups
+            splits = tuple(cut(storage, [file], options.split_size, [(file.base_offset, file.end_offset)]))
+            task = CountTask(LogTask(splits), heads.path, heads.origin.records, heads.size, place)
+            by_heads.append(task)
+        return rest
+
+    of_log = [CountTask(task) for task in plan(options, to_read=others).tasks]
+    return [*by_heads, *of_log]
+
+
+def _heads_suffice(options: LogOptions, keys: Sequence[Key]) -> bool:
+    """True if heads have all that is asked for: of records without damage, whose bytes nobody wants checked."""
+    by_offset = (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.PHYSICAL)
+    return (
+        options.skipping
+        and options.mode is Mode.FAIL_FAST
+        and options.verify == VERIFY_NONE
+        and options.keys is None
+        and options.start.kind in by_offset
+        and options.end.kind in by_offset
+        and all(key.column in HEADS_COLUMNS for key in keys)
+    )
+
+
+def _has_inner_batches(place: Storage, heads: Heads) -> bool:
+    """True if a record has messages of its own, or if that cannot be read."""
+    try:
+        return any(
+            batch.num_rows for batch in _rows(place, heads.path, heads.size, ["sysFlag"], _INNER_BATCH)
+        )
+    except (pa.ArrowException, OSError):
+        return True
+
+
+def _rows(
+    place: Storage, path: str, size: int, columns: Sequence[str], expression: pc.Expression | None
+) -> Iterator[pa.RecordBatch]:
+    from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
+
+    return rows_of([path if place.is_local else place.read(path, 0, size).tobytes()], columns, expression)
+
+
+_INNER_BATCH = (pc.field("sysFlag") >= int(MessageSysFlag.NEED_UNWRAP_FLAG)) & (
+    pc.bit_wise_and(pc.field("sysFlag"), pa.scalar(int(MessageSysFlag.NEED_UNWRAP_FLAG), pa.int32())) != 0
+)
+
+
+def _wanted(options: LogOptions) -> pc.Expression | None:
+    """The heads that are counted, exactly, where _heads_suffice()."""
+    topic, offset = pc.field("topic"), pc.field("physicalOffset")
+    wanted = []
+    if options.topics is not None:
+        wanted.append(topic.isin(pa.array(sorted(options.topics), pa.string())))
+    if options.unpack:
+        hidden = sorted(HIDDEN_TOPICS - (options.topics or frozenset()))
+        wanted.append(~topic.isin(pa.array(hidden, pa.string())))
+        rollback = pa.scalar(int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE), pa.int32())
+        seen = (MessageSysFlag.TRANSACTION_NOT_TYPE, MessageSysFlag.TRANSACTION_COMMIT_TYPE)
+        wanted.append(
+            pc.bit_wise_and(pc.field("sysFlag"), rollback).isin(pa.array(map(int, seen), pa.int32()))
+        )
+    if options.start.kind is PositionKind.PHYSICAL:
+        wanted.append(offset >= options.start.value)
+    if options.end.kind is PositionKind.PHYSICAL:
+        wanted.append(offset < options.end.value)
+    return functools.reduce(operator.and_, wanted) if wanted else None
 
 
 # ---------------------------------------------------------------------- grouping
 
-Sums = list[int]
-Values = Ints | list[str]
 
-
-@dataclass
-class Groups:
-    """The counts so far: per group records, bytes, body bytes, first and last store time (ms)."""
-
-    keys: Sequence[Key]
-    _sums: dict[tuple[object, ...], Sums] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self._sums)
-
-    def add(self, found: Chosen) -> None:
-        """One pass of numpy for each column; then a step for each group of the scan."""
-        buf, scan, rows = found
-        chosen_rows: npt.NDArray[np.int64] | slice = slice(None) if rows is None else rows
-        columns = [self._codes(key, buf, scan, chosen_rows) for key in self.keys]
-        code = columns[0][0]
-        for more, values in columns[1:]:
-            code = _compact(code * len(values) + more)[1]
-        times = scan.store_timestamp[chosen_rows]
-        counts = np.bincount(code)
-        present = np.flatnonzero(counts)
-        sizes = np.bincount(code, scan.size[chosen_rows])
-        bodies = np.bincount(code, scan.body_length[chosen_rows])
-        first = np.full(len(counts), np.iinfo(np.int64).max)
-        last = np.full(len(counts), np.iinfo(np.int64).min)
-        np.minimum.at(first, code, times)
-        np.maximum.at(last, code, times)
-        example = np.zeros(len(counts), np.int64)
-        example[code] = np.arange(len(code))
-        names = [_taken(values, codes[example[present]]) for codes, values in columns]
-        sums = [each[present].astype(np.int64).tolist() for each in (counts, sizes, bodies, first, last)]
-        for name, *new in zip(zip(*names, strict=True), *sums, strict=True):
-            self._count(name, new)
-
-    def merge(self, other: Groups) -> None:
-        for name, sums in other._sums.items():
-            self._count(name, sums)
-
-    def _count(self, name: tuple[object, ...], new: Sums) -> None:
-        known = self._sums.get(name)
-        if known is None:
-            self._sums[name] = new
+def counts_of(task: CountTask, options: LogOptions, keys: Sequence[Key]) -> Iterator[pa.Table]:
+    """The groups of a task; in several tables where there are many. Raises what chosen() raises."""
+    columns = list(dict.fromkeys([*(key.column for key in keys), *SUMMED]))
+    if task.heads:
+        assert task.place is not None
+        rows = _rows(task.place, task.heads, task.size, columns, _wanted(options))
+        try:
+            yield from list(_grouped(rows, keys))
+        except (pa.ArrowException, OSError) as error:  # damaged, or deleted with its log file
+            logger.warning("%s cannot be read, its log file is counted: %s", task.heads, error)
+        else:
             return
-        for n in range(3):
-            known[n] += new[n]
-        known[3], known[4] = min(known[3], new[3]), max(known[4], new[4])
-
-    def _codes(
-        self, key: Key, buf: npt.NDArray[np.uint8], scan: Scan, rows: npt.NDArray[np.int64] | slice
-    ) -> tuple[Ints, Values]:
-        """A number below len(values) for each record, and the values that they stand for."""
-        if key.column == "topic":
-            names = [topic.decode("utf-8", "replace") for topic in scan.topics]
-            return scan.topic_id[rows].astype(np.int64), names
-        if key.column == "tags":
-            starts, lengths = scan.properties_start[rows], scan.properties_length[rows]
-            properties = Properties(buf, starts, lengths, kernels())
-            tags = properties.value_of(PROPERTY_TAGS).dictionary_encode(null_encoding="encode")
-            return codes_of(tags).astype(np.int64), tags.dictionary.to_pylist()
-        name = NUMBERS.get(key.column) or TIMES[key.column]
-        values = getattr(scan, name)[rows].astype(np.int64)
-        cells, codes = _compact(values // key.width)
-        return codes, cells * key.width
-
-    def batch(self) -> pa.RecordBatch:
-        """A row a group."""
-        schema = _schemas(self.keys)[1]
-        names = list(zip(*self._sums, strict=True)) if self._sums else [() for _ in self.keys]
-        sums = np.array(list(self._sums.values()), np.int64).reshape(-1, len(SUMS)).T
-        arrays = []
-        for key, values in zip(self.keys, names, strict=True):
-            kind = COLUMNS[key.column]
-            if kind == "timestamp":
-                arrays.append(timestamp_array(np.array(values, np.int64)))
-            elif kind == "string":
-                arrays.append(string_array(values))
-            else:
-                arrays.append(number_array(np.array(values, np.int32 if kind == "int" else np.int64)))
-        arrays += [
-            timestamp_array(column) if kind == "timestamp" else number_array(column)
-            for column, kind in zip(sums, SUMS.values(), strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    yield from _grouped(_of_log(task.log, options, columns), keys)
 
 
-def _taken(values: Values, numbers: Ints) -> list[object]:
-    return (
-        values[numbers].tolist() if isinstance(values, np.ndarray) else [values[n] for n in numbers.tolist()]
+def _of_log(task: LogTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    builder = RowBuilder(columns, None)
+    for split in task.splits:
+        for found in chosen(split, RowFilter(options), with_bodies=False):
+            if not isinstance(found, Damage):
+                yield from builder.batches(*found)
+
+
+def _grouped(batches: Iterable[pa.RecordBatch], keys: Sequence[Key]) -> Iterator[pa.Table]:
+    found = _schemas(keys)[1].empty_table()
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= CHUNK_ROWS:
+            found = _summed([found, _each(waiting, keys)], keys)
+            waiting, count = [], 0
+            if len(found) > GROUPS_MAX:
+                yield found
+                found = found.schema.empty_table()
+    yield _summed([found, _each(waiting, keys)], keys) if waiting else found
+
+
+def _each(batches: Sequence[pa.RecordBatch], keys: Sequence[Key]) -> pa.Table:
+    """Rows as groups of one."""
+    rows = pa.Table.from_batches(batches)
+    times = rows.column("storeTimestamp")
+    figures = [pa.repeat(pa.scalar(1, pa.int64()), len(rows)), rows.column("size"), rows.column("bodySize")]
+    columns = [*(_cut_down(rows.column(key.column), key) for key in keys), *figures, times, times]
+    schema = _schemas(keys)[1]
+    return pa.table(
+        [each.cast(field.type) for each, field in zip(columns, schema, strict=True)], schema=schema
     )
 
 
-def _compact(values: Ints) -> tuple[Ints, Ints]:
-    """Numbers that count from 0 for these values, and the value of each; no sorting where they lie together."""
-    if len(values) == 0:
-        return values, values
-    low, high = int(values.min()), int(values.max())
-    if high - low < SPAN_MAX:
-        return np.arange(low, high + 1, dtype=np.int64), values - low
-    cells, codes = np.unique(values, return_inverse=True)
-    return cells, codes
+def _cut_down(values: pa.ChunkedArray, key: Key) -> pa.ChunkedArray:
+    """Numbers and times as a multiple of the key's width, rounded down."""
+    if key.width == 1:
+        return values
+    width = key.width * 1000 if key.column in TIMES else key.width
+    whole = values.cast(pa.int64())
+    rounded = pc.multiply(pc.divide(whole, width), width)
+    below = pc.if_else(
+        pc.greater(rounded, whole), pc.subtract(rounded, width), rounded
+    )  # division goes towards 0
+    return below.cast(values.type)
+
+
+def _summed(tables: Sequence[pa.Table], keys: Sequence[Key]) -> pa.Table:
+    """Tables of groups as one, each group once."""
+    names = [key.column for key in keys]
+    found = (
+        pa.concat_tables(tables)
+        .group_by(names, use_threads=False)
+        .aggregate(
+            [
+                *((name, "sum") for name in ("records", "bytes", "bodyBytes")),
+                ("firstStoreTimestamp", "min"),
+                ("lastStoreTimestamp", "max"),
+            ]
+        )
+    )
+    schema = _schemas(keys)[1]
+    figures = [
+        *(f"{name}_sum" for name in ("records", "bytes", "bodyBytes")),
+        "firstStoreTimestamp_min",
+        "lastStoreTimestamp_max",
+    ]
+    return found.select([*names, *figures]).rename_columns(schema.names)

@@ -20,6 +20,7 @@ from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ArchiveUnavailableError, NotThereError, StoreError
 from mqlake.formats.names import file_name_to_offset
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from mqlake.store.archive.heads import heads_name
 from mqlake.store.archive.manifest import (
     CONFIG,
     LOG,
@@ -34,6 +35,7 @@ from mqlake.store.archive.manifest import (
 )
 from mqlake.store.archive.target import PIECE_BYTES, Target
 from mqlake.store.archive.units import survey
+from mqlake.store.heads import HEADS
 
 
 @dataclasses.dataclass(slots=True)
@@ -106,11 +108,12 @@ def _parts(archived: ArchivedObject) -> Iterator[tuple[str, int, str]]:
 
 def _named(manifest: Manifest) -> set[str]:
     names = {name for each in manifest.objects for name, _, _ in _parts(each)}
+    names |= {heads_name(each) for each in manifest.objects if each.is_whole}  # which need not be there
     return names | ({manifest.config.name} if manifest.config is not None else set())
 
 
 def _names(target: Target) -> set[str]:
-    return {name for directory in (LOG, PARTS, UNITS, CONFIG) for name in target.sizes(directory)}
+    return {name for directory in (LOG, PARTS, UNITS, CONFIG, HEADS) for name in target.sizes(directory)}
 
 
 def _trouble(target: Target, name: str, size: int, sha256: str, *, read: bool) -> str:

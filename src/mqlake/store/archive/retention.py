@@ -1,12 +1,13 @@
 """How long an archive keeps what it has: its oldest whole files go by age and by size.
 
-manifest without them ─▶ objects and units deleted        a crash between leaves objects that nothing names (repair)
+manifest without them ─▶ objects, units and heads deleted   a crash between leaves objects that nothing names (repair)
 """
 
 from __future__ import annotations
 
 import logging
 
+from mqlake.store.archive.heads import heads_name
 from mqlake.store.archive.manifest import ArchivedObject
 from mqlake.store.archive.uploader import Uploader
 
@@ -49,4 +50,6 @@ def delete(uploader: Uploader, archived: ArchivedObject) -> None:
     """The object and what belongs to it. ArchiveUnavailableError."""
     if archived.units is not None:
         uploader.target.delete(archived.units.name)
+    if archived.is_whole:
+        uploader.target.delete(heads_name(archived))
     uploader.target.delete(archived.name)

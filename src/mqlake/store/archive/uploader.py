@@ -9,6 +9,7 @@ to one place: the manifest's newest object has to have the same bytes as the log
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -21,6 +22,7 @@ from mqlake.base.durable import make_dirs
 from mqlake.errors import ArchiveUnavailableError, StoreClosedError, StoreError
 from mqlake.message import parse_delay_levels
 from mqlake.store.archive.config_copy import pack
+from mqlake.store.archive.heads import put_heads
 from mqlake.store.archive.manifest import (
     CONFIG,
     MANIFEST,
@@ -40,6 +42,7 @@ from mqlake.store.archive.units import survey
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.heads import HEADS, heads_in, offset_of_heads
 
 TAIL = 64 << 10
 """Bytes at the end of the newest object that are compared with the log."""
@@ -107,6 +110,8 @@ class Uploader:
         )
         self._is_checked = False
         self._writer = secrets.token_hex(8)
+        self._heads: set[str] = set()
+        """Files of heads that are there."""
 
     # ------------------------------------------------------------------ the manifest
 
@@ -188,6 +193,7 @@ class Uploader:
         if with_part:
             self._put_part(files, end, done)
         self._put_config(config)
+        self._put_heads()
         return done
 
     def lacking(self, files: MappedFileQueue, until: int) -> list[MappedFile]:
@@ -330,6 +336,23 @@ class Uploader:
         if self.target.size(name) != size:
             raise ArchiveUnavailableError(f"{self.target}/{name} is not there as it was written")
         return SmallObject(name, size, digest.hexdigest())
+
+    def _put_heads(self) -> None:
+        """Those that the store has of archived files."""
+        if not self._keeps_copy:
+            return  # who only reads a store brings also those that it lacks (lake.heads.offload)
+        names = [
+            name
+            for name in heads_in(self._root)
+            if name not in self._heads and self.manifest.has_file(offset_of_heads(name) or 0)
+        ]
+        there = self.target.sizes(HEADS) if names else {}
+        for name in names:
+            path = os.path.join(self._root, HEADS, name)
+            with contextlib.suppress(FileNotFoundError):  # deleted with its log file
+                if there.get(f"{HEADS}/{name}") != os.path.getsize(path):
+                    put_heads(self.target, path)
+                self._heads.add(name)
 
     def _put_config(self, data: bytes) -> None:
         before, digest = self.manifest.config, hashlib.sha256(data).hexdigest()
