@@ -103,7 +103,7 @@ def test_the_child_ends_with_the_broker(tmp_path: Path, monkeypatch: pytest.Monk
     started: list[int] = []
     popen = heads.subprocess.Popen
 
-    def stopped(arguments: list[str], **more: object) -> object:
+    def stopped(_: list[str], **more: object) -> object:
         child = popen(["sleep", "600"], **more)  # type: ignore[call-overload]
         started.append(child.pid)
         return child
