@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import datasource as ds
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -164,6 +165,22 @@ def test_ranges_are_divided(broker: Broker, topic: str, min_partitions: str) -> 
     parts = reader.partitions()
     assert len(parts) == {"3": 4, "13": 12, "1000": 100}[min_partitions]
     assert numbers(rows(reader, parts)) == list(range(100))
+
+
+def test_filters_say_what_is_pulled(broker: Broker, topic: str) -> None:
+    """A query of one queue's last messages pulled all of the topic."""
+    reader = source(options(broker, topic))
+    wanted = [ds.EqualTo(("queueId",), 2), ds.GreaterThanOrEqual(("queueOffset",), 20)]
+    assert list(reader.pushFilters(wanted)) == wanted
+    parts = reader.partitions()
+    assert [(part.queue.queue_id, part.start, part.end) for part in parts] == [(2, 20, 25)]
+    assert offsets(rows(reader, parts)) == [(2, offset) for offset in range(20, 25)]
+    reader = source(options(broker, topic))
+    reader.pushFilters([ds.EqualTo(("tags",), "tag-1")])
+    assert numbers(rows(reader, reader.partitions())) == list(range(1, 100, 3))
+    reader = source(options(broker, topic))
+    reader.pushFilters([ds.EqualTo(("topic",), "another")])
+    assert reader.partitions() == []
 
 
 def test_positions(broker: Broker, topic: str) -> None:

@@ -19,10 +19,14 @@ def live_batches(
 
     Raises what planned() and read_range() raise.
     """
-    for each in planned(options):
-        needed = narrowed(each, conditions)
-        if needed is not None:
-            yield from read_range(needed, options, list(columns), conditions)
+    for each in needed(options, conditions):
+        yield from read_range(each, options, list(columns), conditions)
+
+
+def needed(options: ReadOptions, conditions: Sequence[Condition]) -> list[QueueRange]:
+    """The ranges with all rows that may fulfil the conditions. Raises what planned() raises."""
+    found = [narrowed(each, conditions) for each in planned(options)]
+    return [each for each in found if each is not None]
 
 
 def narrowed(given: QueueRange, conditions: Sequence[Condition]) -> QueueRange | None:

@@ -26,8 +26,10 @@ from pyspark.sql.types import StructType
 from mqlake.errors import ConfigError
 from mqlake.lake.live.cluster import Live
 from mqlake.lake.live.options import ReadOptions, WriteOptions
-from mqlake.lake.live.ranges import QueueRange, planned, read_range
+from mqlake.lake.live.ranges import QueueRange, read_range
+from mqlake.lake.live.rows import needed
 from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.filters import FilteredReader
 from mqlake.spark.requirements import require_stream_readers
 from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.schema import check_user_schema, spark_schema
@@ -86,14 +88,14 @@ def _check_reachable(options: WriteOptions) -> None:
 
 
 @tells_reasons
-class RocketMQReader(DataSourceReader):
+class RocketMQReader(FilteredReader):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         self._options = options
         self._columns = columns
 
     def partitions(self) -> list[QueuePartition]:
-        return as_partitions(planned(self._options))
+        return as_partitions(needed(self._options, self._conditions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, QueueRange):
-            yield from read_range(partition, self._options, self._columns)
+            yield from read_range(partition, self._options, self._columns, self._conditions)
