@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 
@@ -128,6 +129,15 @@ def test_it_prints_what_holds(conf):
     assert lines["namesrvAddr"] == "h:1;h:2"
     assert lines["autoCreateTopicEnable"] == "true"
     assert lines["mappedFileSizeCommitLog"] == "1048576"
+
+
+def test_a_port_that_is_taken_is_named_with_its_setting(conf):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start("-c", conf, "--host=127.0.0.1", f"--set=listenPort={port}")
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert f"127.0.0.1:{port}: Address already in use; use --set listenPort=PORT to choose" in errors
 
 
 def test_what_cannot_be_used_is_one_line(conf):

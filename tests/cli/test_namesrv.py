@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 
@@ -57,6 +58,15 @@ def test_what_cannot_be_used_is_one_line(tmp_path):
     process = start(tmp_path, "--config", str(conf))
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (2, "error: listenPort=many: a whole number is needed\n")
+
+
+def test_a_port_that_is_taken_is_named_with_its_option(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start(tmp_path, f"--port={port}", "--host=127.0.0.1")
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2 and errors.count("\n") == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; use --port to choose" in errors
 
 
 @pytest.mark.parametrize("host", [None, "127.0.0.1"])

@@ -16,7 +16,7 @@ from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import accept_loss_option
+from mqlake.cli.options import accept_loss_option, port_to_choose
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
 from mqlake.cli.serve import note_small_disk, settle
 from mqlake.cli.stopping import stop_event
@@ -145,7 +145,8 @@ async def _live(
     if config.grpc_server_port >= 0:
         require_free_port(config.bind_address, config.grpc_server_port)
     controller = BrokerController(config, dataclasses.replace(store_config))
-    await controller.start(accept_loss=accept_loss)
+    with port_to_choose("--set listenPort=PORT"):
+        await controller.start(accept_loss=accept_loss)
     settle()
     grpc_server: GrpcServer | None = None
     try:

@@ -7,6 +7,7 @@ import click
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
+from mqlake.cli.options import port_to_choose
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
 from mqlake.cli.stopping import stop_event
 from mqlake.namesrv.config import NamesrvConfig
@@ -48,7 +49,8 @@ def namesrv(
 async def _serve(config: NamesrvConfig, as_json: bool) -> None:
     stop = stop_event()
     controller = NamesrvController(config)
-    await controller.start()
+    with port_to_choose("--port"):
+        await controller.start()
     try:
         listens = format_address((config.bind_address, controller.port))
         host = "127.0.0.1" if is_every_address(config.bind_address) else config.bind_address

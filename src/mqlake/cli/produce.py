@@ -333,10 +333,15 @@ def produce(
             ) as report:
                 await job.run(producer, (lambda _, __: report(job.taken, size)) if size else report)
 
+    has_more_to_say = True
     try:
         run(main())
+    except MqlakeError:
+        has_more_to_say = job.sent > 0 or as_json  # else the error says all
+        raise
     finally:
-        job.summarize(as_json)
+        if has_more_to_say:
+            job.summarize(as_json)
 
 
 @dataclass
