@@ -7,10 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from mqlake.proxy import http2
 from mqlake.proxy.grpc_call import GrpcCall
 from mqlake.proxy.http2 import Http2Connection
 from tests.fuzz.damaged_http2 import Driver, run
 from tests.proxy.frames import END_STREAM, GOAWAY, HEADERS
+
+
+@pytest.fixture(autouse=True)
+def _its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "HELD_MAX", http2.HELD_MAX)
 
 
 def frames(written: bytes) -> Iterator[tuple[int, int]]:
