@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from pathlib import Path
 
 import pytest
@@ -162,14 +163,17 @@ async def scene(peer: Peer, backend: RemoteBackend) -> None:
 
 def test_without_name_servers_there_is_an_answer(tmp_path: Path):
     async def main() -> None:
-        server = GrpcServer(RemoteBackend(["127.0.0.1:1"]))
-        await server.start("127.0.0.1", 0)
-        peer = Peer(server, make_controller(tmp_path))
-        answer = await peer.send(message("T"))
-        assert answer.status.code == Code.INTERNAL_SERVER_ERROR
-        assert "127.0.0.1:1" in answer.status.message
-        await peer.close()
-        await server.stop(0.1)
+        with socket.socket() as taken:  # a port at which nobody else can listen meanwhile
+            taken.bind(("127.0.0.1", 0))
+            nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+            server = GrpcServer(RemoteBackend([nobody]))
+            await server.start("127.0.0.1", 0)
+            peer = Peer(server, make_controller(tmp_path))
+            answer = await peer.send(message("T"))
+            assert answer.status.code == Code.INTERNAL_SERVER_ERROR, (answer, server.port)
+            assert nobody in answer.status.message
+            await peer.close()
+            await server.stop(0.1)
 
     run(main())
 
