@@ -6,6 +6,7 @@ import pytest
 
 from mqlake.errors import ConfigError, StoreLockedError
 from mqlake.store.check.verify import verify_store
+from mqlake.store.heads import heads_in
 from mqlake.store.kept_copies import kept_copies
 from mqlake.store.message_store import open_store
 from mqlake.store.read_only import ReadOnlyStore
@@ -42,6 +43,21 @@ def test_the_store_is_as_if_it_had_never_got_the_rest(tmp_path: Path, keep_recor
     assert whole.endswith(cut.rstrip(b"\0"))
     assert done.size == len(cut)
     assert verify_store(root).damage_count == 0
+
+
+def test_heads_of_what_is_cut_go_with_it(tmp_path: Path) -> None:
+    """Else every query would pass over them with a warning until they are made again."""
+    root = fill(tmp_path / "store")
+    (root / "heads").mkdir()
+    names = sorted(path.name for path in (root / "commitlog").iterdir())
+    for name in names:
+        (root / "heads" / f"{name}.parquet").write_bytes(b"")
+    place = starts(root)[100]
+    truncate(str(root), place)
+    kept = [
+        f"{name}.parquet" for name in names if int(name) + int(SETTINGS["mappedFileSizeCommitLog"]) <= place
+    ]
+    assert heads_in(str(root)) == kept and 0 < len(kept) < len(names) - 1
 
 
 def test_a_log_may_end_before_the_blank_that_fills_a_file(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, StoreLock
+from mqlake.store.heads import delete_heads_of
 from mqlake.store.kept_copies import keep
 from mqlake.store.log.log_reader import LogReader
 from mqlake.store.message_store import open_store
@@ -147,6 +148,7 @@ def _erase(
     for path in (config.queue_ends_path, config.checkpoint_path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+    delete_heads_of(config.store_path_root_dir, [mapped_file.path for mapped_file, _, _ in parts])
     for mapped_file, start, _ in reversed(parts):
         if start == 0 and mapped_file is not files.mapped_files[0]:
             files.delete_file(mapped_file)
