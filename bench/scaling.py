@@ -47,8 +47,8 @@ CURVES = {
     "groups": Curve("scaling_broker.groups", (1, 100, 1000, 10_000), "groups with offsets in 8 queues"),
     "connections": Curve("scaling_broker.connections", (1, 100, 1000, 2000), "idle connections"),
     "slaves": Curve("scaling_broker.slaves", (0, 1, 2, 4), "slaves of a master"),
-    "log": Curve("scaling_log.log", (1, 4, 16, 64, 1024, 10_240), "files of a log, 64 messages each"),
-    "plan": Curve("scaling_log.planning", (1, 4, 16, 64, 1024, 10_240), "files of a log, 64 messages each"),
+    "log": Curve("scaling_log.log", (1, 4, 16, 64, 1024, 8192), "files of a log, 64 messages each"),
+    "plan": Curve("scaling_log.planning", (1, 4, 16, 64, 1024, 8192), "files of a log, 64 messages each"),
     "bucket": Curve("scaling_log.bucket", (4, 16, 64), "files of a log in a bucket"),
 }
 
