@@ -40,9 +40,15 @@ class Curve:
 
 CURVES = {
     "namesrv": Curve("scaling_cluster.own_topics", (1, 10, 30, 100), "brokers, 1,000 topics of its own each"),
-    "namesrv-shared": Curve("scaling_cluster.shared_topics", (1, 10, 30, 100), "brokers with the same 1,000 topics"),
-    "namesrv-live": Curve("scaling_cluster.live", (100, 300, 1000), "clients that ask each second, 100 brokers"),
-    "topics": Curve("scaling_broker.topics", (10, 1000, 10_000, 100_000), "topics of a broker, one queue each"),
+    "namesrv-shared": Curve(
+        "scaling_cluster.shared_topics", (1, 10, 30, 100), "brokers with the same 1,000 topics"
+    ),
+    "namesrv-live": Curve(
+        "scaling_cluster.live", (100, 300, 1000), "clients that ask each second, 100 brokers"
+    ),
+    "topics": Curve(
+        "scaling_broker.topics", (10, 1000, 10_000, 100_000), "topics of a broker, one queue each"
+    ),
     "queues": Curve("scaling_log.queues", (10, 1000, 10_000, 100_000), "queues of a store, one message each"),
     "groups": Curve("scaling_broker.groups", (1, 100, 1000, 10_000), "groups with offsets in 8 queues"),
     "connections": Curve("scaling_broker.connections", (1, 100, 1000, 2000), "idle connections"),
@@ -56,7 +62,17 @@ CURVES = {
 def measure(name: str, size: float, directory: Path) -> Figures:
     """One point, in a process of its own: memory that an earlier one left would count."""
     directory.mkdir()
-    command = [sys.executable, "-m", "bench.scaling", "--only", name, "--sizes", f"{size:g}", "--point", str(directory)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.scaling",
+        "--only",
+        name,
+        "--sizes",
+        f"{size:g}",
+        "--point",
+        str(directory),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parent.parent)
     figures: Figures = json.loads(done.stdout)
     return figures

@@ -97,7 +97,9 @@ async def _create(namesrv: str) -> None:
 
 def groups(directory: Path, size: float) -> dict[str, float]:
     """Offsets of `size` groups in a broker: a commit, and what it takes to keep them all."""
-    table = {f"GID_{number}": SubscriptionGroupConfig(group_name=f"GID_{number}") for number in range(int(size))}
+    table = {
+        f"GID_{number}": SubscriptionGroupConfig(group_name=f"GID_{number}") for number in range(int(size))
+    }
     wrapper = SubscriptionGroupWrapper(subscription_group_table=table, forbidden_table={})
     config_directory(directory).joinpath("subscriptionGroup.json").write_bytes(wrapper.to_json())
     with broker(directory) as server:
@@ -188,12 +190,16 @@ def slaves(directory: Path, size: float) -> dict[str, float]:
         fill(master.address, "SocketSend", 6400)
         followers = [
             stack.enter_context(
-                MqlakeSlave(directory / f"slave-{n}", master.namesrv, "broker-0", {**config, "brokerId": n + 1})
+                MqlakeSlave(
+                    directory / f"slave-{n}", master.namesrv, "broker-0", {**config, "brokerId": n + 1}
+                )
             )
             for n in range(int(size))
         ]
         in_step(master, len(followers))
-        with contextlib.closing(sends(master.address, SLAVE_SENDS, connections=4, in_flight=16, size=1024)) as load:
+        with contextlib.closing(
+            sends(master.address, SLAVE_SENDS, connections=4, in_flight=16, size=1024)
+        ) as load:
             load.round()
             in_step(master, len(followers))
             before, there = master.cpu_seconds(), sum(each.cpu_seconds() for each in followers)

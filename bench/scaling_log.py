@@ -133,7 +133,12 @@ def _lookups(store: DefaultMessageStore, messages: int, begin: int) -> dict[str,
         found = store.get_message("group", TOPIC, place(number) % QUEUES, place(number) // QUEUES, 1)
         assert found.status.name == "FOUND"
 
-    works = {"by key": by_key, "offset by time": by_time, "min and max offset": bounds, "get one message": get}
+    works = {
+        "by key": by_key,
+        "offset by time": by_time,
+        "min and max offset": bounds,
+        "get one message": get,
+    }
     for work in works.values():
         cpu_us(work, 20)
     return {f"{name}, CPU µs": cpu_us(work, LOOKUPS) for name, work in works.items()}
