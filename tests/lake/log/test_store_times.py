@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mqlake.lake.log import store_times
-from mqlake.lake.log.splits import log_files
+from mqlake.lake.log.splits import LogFile, log_files
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.store_times import Heads, ranges_by_samples
 from mqlake.message import MessageExtBrokerInner
@@ -69,3 +70,24 @@ def test_a_clock_that_was_set(tmp_path: Path, seed: int, back_minutes: float) ->
         earliest = rng.choice(times) + rng.randrange(-2 * MINUTE, 2 * MINUTE)
         found += found_in(root, earliest, earliest + rng.randrange(30 * MINUTE))[0]
     assert found
+
+
+class NeverWalked(list[LogFile]):
+    """Files of a log of which nobody may look at all to find one."""
+
+    def __iter__(self) -> Iterator[LogFile]:
+        raise AssertionError("somebody looks at every file")
+
+
+def test_a_record_of_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look at all files for each record, and few files mapped at a time: a log may have 10,000."""
+    root = store_with(tmp_path / "store", [START + n * MINUTE for n in range(2000)])
+    monkeypatch.setattr(store_times, "MAPPED_MAX", 2)
+    storage = Storage(str(root))
+    heads = Heads(storage, NeverWalked(log_files(storage)))
+    assert len(heads.files) > 4
+    for message in decoded(root):
+        assert heads.store_time_at(message.physical_offset) == message.store_timestamp
+    end = heads.files[-1].end_offset
+    assert heads.store_time_at(-1) is heads.store_time_at(end) is heads.store_time_at(end + (1 << 20)) is None
+    assert len(heads._mapped) == 2

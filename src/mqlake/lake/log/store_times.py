@@ -13,6 +13,7 @@ that would read it all, `skipping=sampled` says that samples are enough.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Sequence
 from struct import Struct
@@ -27,9 +28,11 @@ from mqlake.message import MessageSysFlag
 CLOCK_BACK_MS = 60_000
 GRAIN = 64 << 10
 REMOTE_GRAIN = 16 << 20
+"""A region that is no longer is not divided."""
 STRIDE = 16 << 20
 """Samples of a local log are never further apart, so that a clock shows that was wrong for so many bytes."""
-"""A region that is no longer is not divided."""
+MAPPED_MAX = 100
+"""Files of a log that are mapped at a time, each with a descriptor: it may have more than a process may open."""
 PARTS = 4
 """Into which a region is divided."""
 HEAD_BYTES = 128
@@ -44,10 +47,11 @@ Sample = tuple[int, int | None]
 
 
 class Heads:
-    """Single records of a log, looked at in place."""
+    """Single records of a log, looked at in place. `files`: oldest first."""
 
     def __init__(self, storage: Storage, files: Sequence[LogFile]) -> None:
         self.storage, self.files = storage, files
+        self._begins = [file.base_offset for file in files]
         self._mapped: dict[str, Bytes] = {}
 
     def _read(self, file: LogFile, start: int, end: int) -> Bytes:
@@ -55,15 +59,19 @@ class Heads:
         if not self.storage.is_local:
             return self.storage.read(file.file, start, end)
         if file.file not in self._mapped:
+            if len(self._mapped) >= MAPPED_MAX:
+                del self._mapped[next(iter(self._mapped))]
             self._mapped[file.file] = self.storage.map(file.file, file.limit)
         return self._mapped[file.file][start:end]
 
-    def _file_of(self, offset: int) -> LogFile | None:
-        return next((file for file in self.files if file.base_offset <= offset < file.end_offset), None)
+    def file_of(self, offset: int) -> LogFile | None:
+        """The file that has data at a physical offset."""
+        number = bisect.bisect_right(self._begins, offset) - 1
+        return self.files[number] if number >= 0 and offset < self.files[number].end_offset else None
 
     def _head(self, offset: int) -> tuple[LogFile, bytes, int, int] | None:
         """Of the record at `offset`: its file, first bytes, and the positions in them of store time and body length."""
-        file = self._file_of(offset)
+        file = self.file_of(offset)
         if file is None:
             return None
         position = offset - file.base_offset
@@ -149,7 +157,8 @@ def ranges_by_samples(heads: Heads, earliest: float, latest: float) -> list[tupl
 
 def _between(heads: Heads, start: int, until: int) -> list[Sample]:
     """Samples that divide a region, which lies in one file."""
-    file = next(file for file in heads.files if file.base_offset <= start < file.base_offset + file.file_size)
+    file = heads.file_of(start)
+    assert file is not None
     limit = min(until, file.end_offset) - file.base_offset
     first = start - file.base_offset
     found = [heads.first_after(file, first + (limit - first) * part // PARTS) for part in range(1, PARTS)]
