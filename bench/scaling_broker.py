@@ -20,6 +20,7 @@ from bench.scaling_cluster import MIB, CpuClock, raise_limit
 from bench.sockets import fill, sends
 from mqlake.base.clock import now_ms
 from mqlake.client.admin import Admin
+from mqlake.client.config import ClientConfig
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from mqlake.remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from mqlake.remoting.client import RemotingClient
@@ -36,7 +37,7 @@ OFFSET_QUEUES = 8
 COMMITS_AT_ONCE = 64
 PERSISTED_S = 11
 """Offsets are written every 5 s: two writes."""
-SENDS = 20_000
+SENDS = 200_000
 SLAVE_SENDS = 50_000
 LOG_FILE = 1 << 30
 
@@ -87,7 +88,7 @@ def topics(directory: Path, size: float) -> dict[str, float]:
 
 
 async def _create(namesrv: str) -> None:
-    async with Admin(namesrv) as admin:
+    async with Admin(ClientConfig(namesrv_addr=namesrv, timeout_s=60)) as admin:
         for number in range(CREATED):
             await admin.create_topic(f"More-{number}", queues=1)
 
@@ -172,7 +173,7 @@ def connections(directory: Path, size: float) -> dict[str, float]:
         gone = server.cpu_seconds()
         time.sleep(2)
         return {
-            "memory, KiB a connection": (resident - before) / size / 1024,
+            "memory, MiB more": (resident - before) / MIB,
             "idle, CPU % of one": idle / 10 * 100,
             "a send of 128 B beside them, µs": sent / SENDS * 1e6,
             "all close, CPU ms": (server.cpu_seconds() - gone) * 1e3,

@@ -192,9 +192,11 @@ def queues(directory: Path, size: float) -> dict[str, float]:
 
 def planning(directory: Path, size: float) -> dict[str, float]:
     """What a driver does before a query's tasks begin."""
+    from mqlake.lake.log import store_times
     from mqlake.lake.options import LogOptions
     from mqlake.lake.plan import plan
 
+    store_times.STRIDE = FILE // 64  # as 16 MiB of 1 GiB
     root = directory / "store"
     begin = make_files(root, int(size))
     opened(root, SETTINGS)
