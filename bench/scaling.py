@@ -55,6 +55,11 @@ CURVES = {
     "slaves": Curve("scaling_broker.slaves", (0, 1, 2, 4), "slaves of a master"),
     "log": Curve("scaling_log.log", (1, 4, 16, 64, 1024, 8192), "files of a log, 64 messages each"),
     "plan": Curve("scaling_log.planning", (1, 4, 16, 64, 1024, 8192), "files of a log, 64 messages each"),
+    "manifest": Curve(
+        "scaling_log.manifest",
+        (100, 1000, 10_000, 100_000),
+        "files of 1 GiB that an archive has, 10 topics each",
+    ),
     "bucket": Curve("scaling_log.bucket", (4, 16, 64), "files of a log in a bucket"),
 }
 

@@ -35,6 +35,10 @@ LOOKUPS = 200
 PUTS = 10_000
 SETTINGS = {"mappedFileSizeCommitLog": FILE}
 SMALL_FILE = MIB
+GIB = 1 << 30
+TOPICS_A_FILE = 10
+UPLOADS_A_FILE = 16
+"""Of 64 MiB, which is archiveIntervalBytes."""
 
 
 def make_files(root: Path, files: int) -> int:
@@ -244,3 +248,43 @@ def bucket(directory: Path, size: float) -> dict[str, float]:
             assert log.to_table(columns=["queueId"], filter=wanted).num_rows > 0
             figures[f"requests for {name}"] = s3.total
     return figures
+
+
+def manifest(directory: Path, size: float) -> dict[str, float]:
+    """The manifest of an archive with `size` files of 1 GiB, which each upload of 64 MiB writes anew."""
+    from mqlake.store.archive.manifest import (
+        LOG,
+        UNITS,
+        ArchivedObject,
+        Manifest,
+        SmallObject,
+        decode,
+        encode,
+    )
+
+    digest, topics = "0" * 64, tuple(f"Topic-{number}" for number in range(TOPICS_A_FILE))
+    objects = tuple(
+        ArchivedObject(
+            f"{LOG}/{start:020}",
+            start,
+            start + GIB,
+            digest,
+            first_time_ms=start,
+            last_time_ms=start + 1,
+            records=1_000_000,
+            topics=topics,
+            units=SmallObject(f"{UNITS}/{start:020}", MIB, digest),
+        )
+        for start in range(0, int(size) * GIB, GIB)
+    )
+    written = Manifest(GIB, objects)
+    data = encode(written)
+    write = cpu_us(lambda _: encode(written), 3)
+    read = cpu_us(lambda _: decode(data, "here"), 3)
+    return {
+        "archive.json, MB": len(data) / 1e6,
+        "to write it, CPU ms": write / 1e3,
+        "to read it, CPU ms": read / 1e3,
+        "written for each GiB of log, MB": len(data) / 1e6 * UPLOADS_A_FILE,
+        "CPU s for each GiB of log": write / 1e6 * UPLOADS_A_FILE,
+    }

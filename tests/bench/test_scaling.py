@@ -13,7 +13,7 @@ SETTINGS = {
     scaling_log: {"PUTS": 40, "LOOKUPS": 5},
 }
 SETTINGS[scaling_broker] = {"LOOK_S": 11, "CREATED": 1, "PERSISTED_S": 6, "SENDS": 640, "SLAVE_SENDS": 640}
-AT_ONCE = ("namesrv", "namesrv-shared", "queues", "log", "plan")
+AT_ONCE = ("namesrv", "namesrv-shared", "queues", "log", "plan", "manifest")
 
 
 def test_the_exponent_is_that_of_the_last_step() -> None:
