@@ -16,6 +16,7 @@ from tests.interop.brokers import UNHURRIED, MqlakeBroker
 from tests.interop.replicas import MqlakeSlave, ha_status
 from tests.waiting import until
 
+from bench.idle import wait_until_idle
 from bench.scaling_cluster import MIB, CpuClock, raise_limit
 from bench.sockets import fill, sends
 from mqlake.base.clock import now_ms
@@ -38,7 +39,7 @@ COMMITS_AT_ONCE = 64
 PERSISTED_S = 11
 """Offsets are written every 5 s: two writes."""
 SENDS = 200_000
-SLAVE_SENDS = 50_000
+SLAVE_SENDS = 150_000
 LOG_FILE = 1 << 30
 
 
@@ -203,6 +204,7 @@ def slaves(directory: Path, size: float) -> dict[str, float]:
         ) as load:
             load.round()
             in_step(master, len(followers))
+            wait_until_idle()
             before, there = master.cpu_seconds(), sum(each.cpu_seconds() for each in followers)
             load.round()
             in_step(master, len(followers))

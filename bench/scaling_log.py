@@ -250,7 +250,7 @@ def bucket(directory: Path, size: float) -> dict[str, float]:
     return figures
 
 
-def manifest(directory: Path, size: float) -> dict[str, float]:
+def manifest(_: Path, size: float) -> dict[str, float]:
     """The manifest of an archive with `size` files of 1 GiB, which each upload of 64 MiB writes anew."""
     from mqlake.store.archive.manifest import (
         LOG,
@@ -279,8 +279,8 @@ def manifest(directory: Path, size: float) -> dict[str, float]:
     )
     written = Manifest(GIB, objects)
     data = encode(written)
-    write = cpu_us(lambda _: encode(written), 3)
-    read = cpu_us(lambda _: decode(data, "here"), 3)
+    write = cpu_us(lambda number: encode(written), 3)
+    read = cpu_us(lambda number: decode(data, "here"), 3)
     return {
         "archive.json, MB": len(data) / 1e6,
         "to write it, CPU ms": write / 1e3,
