@@ -267,6 +267,38 @@ def test_silent_brokers_expire(routes, clock):
     assert routes.broker_live_table == {} == routes.topic_queue_table
 
 
+class NeverWalked(dict):
+    """A table of topics of which nobody may look at all."""
+
+    def __iter__(self):
+        raise AssertionError("somebody looks at every topic")
+
+    items = values = keys = __iter__
+
+
+def test_what_becomes_of_one_broker_costs_no_look_at_all_topics(routes, clock):
+    """Of 100 brokers with 1,000 topics each that are lost together, each would look at 100,000."""
+    routes.delete_topic_with_broker_registration = True
+    channels = {name: object() for name in "abcd"}
+    for name, channel in channels.items():
+        topics = f"{name}1", f"{name}2"
+        register(routes, f"{name}:1", name, topics=topics, channel=channel, enable_acting_master=True)
+    register(routes, "d:2", "d", 1, topics=(), channel=None, enable_acting_master=True)
+    routes.topic_queue_table = NeverWalked(routes.topic_queue_table)
+    register(routes, "a:1", "a", topics=("a2",), channel=channels["a"], counter=2)
+    assert routes.wipe_write_perm_of_broker("b") == 2
+    assert routes.get_topics_by_cluster("c").topic_list == {"a2", "b1", "b2", "c1", "c2", "d1", "d2"}
+    routes.unregister_broker("c", "d:1", "d", 0)
+    assert routes.topic_queue_table["d1"]["d"].perm == 4  # its replica can still be read from
+    routes.on_channel_destroy(channels["b"])
+    routes.update_broker_info_update_timestamp("c", "a:1")
+    clock.now += BROKER_EXPIRES_MS
+    routes.update_broker_info_update_timestamp("c", "a:1")
+    clock.now += 1
+    assert routes.scan_not_active_broker() == [channels["c"]]
+    assert len(routes.topic_queue_table) == 1 and "a2" in routes.topic_queue_table
+
+
 def test_a_broker_goes_with_its_connection(routes):
     one, other = object(), object()
     register(routes, channel=one)
@@ -395,6 +427,14 @@ class Tables(RuleBasedStateMachine):
         self.clock.now += ms
         self.routes.scan_not_active_broker()
 
+    @rule(topic=st.sampled_from("TUV"), cluster=st.sampled_from(["c", "d", None]))
+    def delete_topic(self, topic, cluster):
+        self.routes.delete_topic(topic, cluster)
+
+    @rule(topic=st.sampled_from("TUVW"), names=st.lists(NAMES))
+    def register_topic(self, topic, names):
+        self.routes.register_topic(topic, [QueueData(broker_name=name) for name in names])
+
     @invariant()
     def agree(self):
         routes = self.routes
@@ -404,6 +444,9 @@ class Tables(RuleBasedStateMachine):
             assert len(set(data.broker_addrs.values())) == len(data.broker_addrs)
         for queues in routes.topic_queue_table.values():
             assert queues and set(queues) <= set(routes.broker_addr_table)
+        pairs = {(broker, topic) for topic, queues in routes.topic_queue_table.items() for broker in queues}
+        assert pairs == {(broker, topic) for broker, topics in routes._topics_of.items() for topic in topics}
+        assert all(routes._topics_of.values())
 
 
 TestTables = Tables.TestCase

@@ -13,6 +13,7 @@ import click
 
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
+from mqlake.base.open_files import raise_open_files_limit
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
@@ -21,7 +22,6 @@ from mqlake.cli.output import note, note_where_it_listens, print_json, print_jso
 from mqlake.cli.serve import note_small_disk, settle
 from mqlake.cli.stopping import stop_event
 from mqlake.remoting.loop import run
-from mqlake.remoting.server import raise_open_files_limit
 
 if TYPE_CHECKING:
     from mqlake.broker.config import BrokerConfig

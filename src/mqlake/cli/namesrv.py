@@ -6,6 +6,7 @@ import click
 
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
+from mqlake.base.open_files import raise_open_files_limit
 from mqlake.cli.logs import log_options
 from mqlake.cli.options import port_to_choose
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
@@ -13,7 +14,6 @@ from mqlake.cli.stopping import stop_event
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
-from mqlake.remoting.server import raise_open_files_limit
 
 
 @click.command()

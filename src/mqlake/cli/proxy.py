@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqlake.auth.config import AuthConfig
+from mqlake.base.open_files import raise_open_files_limit
 from mqlake.broker.config import GrpcServerKind
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.grpc_endpoint import GRPC_PORT, require_grpc, start_proxy, where_it_serves
@@ -15,7 +16,6 @@ from mqlake.cli.output import note_where_it_listens, print_json_line
 from mqlake.cli.serve import settle
 from mqlake.cli.stopping import stop_event
 from mqlake.remoting.loop import run
-from mqlake.remoting.server import raise_open_files_limit
 from mqlake.remoting.tls import TlsConfig, TlsMode
 
 if TYPE_CHECKING:

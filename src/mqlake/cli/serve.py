@@ -24,6 +24,7 @@ from mqlake.auth.first_users import FIRST_USER, FirstUsers
 from mqlake.base.disk import DiskSpace
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address, require_free_port
+from mqlake.base.open_files import raise_open_files_limit
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
@@ -32,7 +33,6 @@ from mqlake.cli.output import note, note_where_it_listens, print_json_line, size
 from mqlake.cli.stopping import stop_event
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
-from mqlake.remoting.server import raise_open_files_limit
 from mqlake.remoting.tls import TlsMode
 from mqlake.store.config import BrokerRole
 

@@ -83,6 +83,8 @@ class RouteInfoManager:
         self.broker_live_table: dict[tuple[str, str], BrokerLiveInfo] = {}
         self.filter_server_table: dict[tuple[str, str], list[str]] = {}
         self.topic_queue_mapping_info_table: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        """Broker name → its topics in topic_queue_table: a broker that goes must not cost a look at all topics."""
         self._registering: Iterator[bool] = iter(())
 
     # --- brokers come
@@ -203,10 +205,7 @@ class RouteInfoManager:
     ) -> Iterator[bool]:
         table, mappings = wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map
         if self.delete_topic_with_broker_registration and whole and not mappings:
-            gone = [
-                t for t, queues in self.topic_queue_table.items() if broker_name in queues and t not in table
-            ]
-            for topic in gone:
+            for topic in self._topics_of.get(broker_name, set()) - table.keys():
                 self._remove_queues(topic, broker_name)
         for number, (topic, config) in enumerate(table.items()):
             if number and number % TOPICS_PER_STEP == 0:
@@ -232,13 +231,23 @@ class RouteInfoManager:
         )
 
     def _put_queues(self, broker_name: str, topic: str, config: TopicConfig, *, read_only: bool) -> None:
-        self.topic_queue_table.setdefault(topic, {})[broker_name] = QueueData(
+        queue_data = QueueData(
             broker_name=broker_name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
             perm=config.perm & ~PERM_WRITE if read_only else config.perm,
             topic_sys_flag=config.topic_sys_flag,
         )
+        self._add_queues(topic, broker_name, queue_data)
+
+    def _add_queues(self, topic: str, broker_name: str, queue_data: QueueData) -> None:
+        self.topic_queue_table.setdefault(topic, {})[broker_name] = queue_data
+        self._topics_of.setdefault(broker_name, set()).add(topic)
+
+    def _queues_of(self, broker_name: str) -> Iterator[QueueData]:
+        """The broker's queues in all its topics."""
+        for topic in self._topics_of.get(broker_name, ()):
+            yield self.topic_queue_table[topic][broker_name]
 
     def is_broker_topic_config_changed(
         self, cluster_name: str, broker_addr: str, data_version: DataVersion
@@ -291,16 +300,15 @@ class RouteInfoManager:
         if data.broker_addrs:
             if data.enable_acting_master and MASTER_ID not in data.broker_addrs:
                 # The remaining replicas can still be read from, through the acting master.
-                for queues in self.topic_queue_table.values():
-                    if broker_name in queues:
-                        queues[broker_name].perm &= ~PERM_WRITE
+                for queue_data in self._queues_of(broker_name):
+                    queue_data.perm &= ~PERM_WRITE
             return
         del self.broker_addr_table[broker_name]
         names = self.cluster_addr_table.get(cluster_name, set())
         names.discard(broker_name)
         if not names:
             self.cluster_addr_table.pop(cluster_name, None)
-        for topic in [topic for topic, queues in self.topic_queue_table.items() if broker_name in queues]:
+        for topic in list(self._topics_of.get(broker_name, ())):
             self._remove_queues(topic, broker_name)
 
     def _has_another(self, cluster_name: str, broker_addr: str, broker_name: str) -> bool:
@@ -313,9 +321,12 @@ class RouteInfoManager:
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         queues = self.topic_queue_table.get(topic)
-        if queues is None:
+        if queues is None or queues.pop(broker_name, None) is None:
             return
-        queues.pop(broker_name, None)
+        topics = self._topics_of[broker_name]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[broker_name]
         if not queues:
             del self.topic_queue_table[topic]
             self.topic_queue_mapping_info_table.pop(topic, None)  # its brokers bring it with the topic
@@ -362,11 +373,9 @@ class RouteInfoManager:
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         count = 0
-        for queues in self.topic_queue_table.values():
-            queue_data = queues.get(broker_name)
-            if queue_data is not None:
-                queue_data.perm = change(queue_data.perm)
-                count += 1
+        for queue_data in self._queues_of(broker_name):
+            queue_data.perm = change(queue_data.perm)
+            count += 1
         return count
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
@@ -375,13 +384,13 @@ class RouteInfoManager:
             if queue_data.broker_name not in self.broker_addr_table:
                 logger.warning("%s: broker %s is not known", topic, queue_data.broker_name)
                 return
-            self.topic_queue_table.setdefault(topic, {})[queue_data.broker_name] = queue_data
+            self._add_queues(topic, queue_data.broker_name, queue_data)
 
     def delete_topic(self, topic: str, cluster_name: str | None = None) -> None:
         """Removes a topic from one cluster or from all. Its brokers register it again if they still have it."""
         if not cluster_name:
-            self.topic_queue_table.pop(topic, None)
-            self.topic_queue_mapping_info_table.pop(topic, None)
+            for broker_name in list(self.topic_queue_table.get(topic, ())):
+                self._remove_queues(topic, broker_name)
             return
         for broker_name in self.cluster_addr_table.get(cluster_name, ()):
             self._remove_queues(topic, broker_name)
@@ -440,9 +449,7 @@ class RouteInfoManager:
 
     def get_topics_by_cluster(self, cluster_name: str) -> TopicList:
         names = self.cluster_addr_table.get(cluster_name, set())
-        return TopicList(
-            topic_list={topic for topic, queues in self.topic_queue_table.items() if names & queues.keys()}
-        )
+        return TopicList(topic_list=set().union(*(self._topics_of.get(name, ()) for name in names)))
 
     def get_system_topic_list(self) -> TopicList:
         """The topics named after clusters and brokers, and a broker to ask for more."""

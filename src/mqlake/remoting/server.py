@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import socket
 from collections.abc import Iterator
 
@@ -144,10 +143,3 @@ async def _bound_alone(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def raise_open_files_limit() -> None:
-    """Raises the limit of open files to the hard limit, as JVMs do: the soft limit is often 1024."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(ValueError, OSError):  # then it stays as it is
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -415,3 +415,13 @@ def test_a_topic_that_is_not_there_is_no_empty_answer(store: Path) -> None:
         assert result.stderr.endswith("error: no record of topic Order; did you mean 'Orders'?\n")
     there = mqlake("search", store, "--topic", "Orders", "--key", "nobody's")
     assert there.exit_code == 1 and "0 messages found" in there.stderr
+
+
+def test_a_log_of_more_files_than_a_shell_allows(tmp_path: Path) -> None:
+    """The limit that a shell sets is the soft one, which a command may raise."""
+    (tmp_path / "commitlog").mkdir()
+    for number in range(40):
+        (tmp_path / "commitlog" / f"{number * 4096:020}").write_bytes(bytes(4096))
+    command = ["prlimit", "--nofile=64:1024", MQLAKE, "store", "info", str(tmp_path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -32,6 +32,7 @@ from mqlake.lake.log.splits import (
 from mqlake.lake.log.splits import log_files as files_of
 from mqlake.lake.log.storage import Storage
 from mqlake.message import MessageExt
+from tests.open_files import nearly_none_left
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
 
 SPLIT_SIZES = (64 << 20, 16 << 10, 5000, 1024, 333)
@@ -521,3 +522,18 @@ def test_a_file_that_cannot_be_mapped_is_closed(every_kind: Path, monkeypatch: p
     with pytest.raises(OSError, match="Cannot allocate"):
         open_window(split)
     assert opened[0].closed
+
+
+def test_a_log_may_have_more_files_than_a_process_may_open(tmp_path: Path) -> None:
+    """A log of 512 GiB has as many as a shell allows, each with its map."""
+    offset = 0
+    (tmp_path / "commitlog").mkdir()
+    for number in range(40):
+        message = MessageExt("T", bytes(900), queue_offset=number, physical_offset=offset)
+        record = encode_message(message)
+        (tmp_path / "commitlog" / f"{offset:020}").write_bytes(record.ljust(1024, b"\0"))
+        offset += 1024
+    with nearly_none_left():
+        found = files_of(Storage(str(tmp_path)))
+    assert [file.base_offset for file in found] == list(range(0, offset, 1024))
+    assert [file.limit for file in found] == [1024] * 39 + [len(record)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mqlake.base.open_files import raise_open_files_limit
 from mqlake.cli.lazy_group import LazyGroup
 
 COMMANDS = {
@@ -60,3 +61,4 @@ def store() -> None:
 
     DIR is the root of a store (RocketMQ's storePathRootDir): the directory that contains `commitlog`.
     """
+    raise_open_files_limit()  # each file of the log takes two, which is too much for 512 of them in most shells

@@ -9,9 +9,11 @@ they have been read, so a condition that heads do not answer is left out here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,9 +23,9 @@ from mqlake.errors import UnfitHeadsError
 from mqlake.lake.arrow.filters import NUMBERS, OF_A_MESSAGE, TIMES, Condition, RowFilter
 from mqlake.lake.heads.parquet import rows_of
 from mqlake.lake.heads.schema import SCHEMA
-from mqlake.lake.heads.valid import Heads, look_through, name_of, place_of, warn
+from mqlake.lake.heads.valid import Heads, Look, look_through, name_of, place_of, warn
 from mqlake.lake.log.single_records import message_number
-from mqlake.lake.log.skipping import Gathered, Ints, Ranges, Reading, bounds_of, laid_out, meet
+from mqlake.lake.log.skipping import Gathered, Reading, bounds_of, laid_out, meet
 from mqlake.lake.log.splits import LogFile, runs
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import Position, PositionKind
@@ -53,32 +55,48 @@ def choose(
         return Reading([]), runs(files, files)
     physical = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
     inside = [file for file in files if file.end_offset > physical.low and file.base_offset <= physical.high]
-    place, gathered = place_of(storage), Gathered()
-    known: Ranges = []
-    others: list[LogFile] = []
-    wrong: list[tuple[str, str]] = []
-    for look in look_through(storage, place, names, inside, lambda heads: _chosen(heads, expression)):
-        if look.heads is None or look.made is None:
-            others.append(look.file)
-            wrong += [(place.path(name_of(look.file)), look.wrong)] if look.wrong else []
-            continue
-        known.append((look.heads.origin.begin, look.heads.origin.end))
-        for places in look.made:
-            gathered.add(*places)
-    warn(wrong)
+    place = place_of(storage)
+    looks, gathered = _look(storage, place, names, inside, expression)
+    known = [(each.heads.origin.begin, each.heads.origin.end) for each in looks if each.heads is not None]
+    warn([(place.path(name_of(look.file)), look.wrong) for look in looks if look.wrong])
     reading = laid_out(gathered.reading([]), storage, wanted, split_size)
+    others = [look.file for look in looks if look.heads is None]
     return Reading(meet(reading.ranges, known), reading.places), runs(inside, others)
 
 
-def _chosen(heads: Heads, expression: pc.Expression) -> list[tuple[Ints, Ints, Ints]]:
-    """Physical offset, size and number of the records that pass. UnfitHeadsError where a page is damaged."""
-    found = []
+def _look(
+    storage: Storage,
+    place: Storage,
+    names: Mapping[str, int],
+    files: Sequence[LogFile],
+    expression: pc.Expression,
+) -> tuple[list[Look[Gathered]], Gathered]:
+    """The files, with their heads if these can be used, and the places of the records that pass."""
+    if place.is_local:
+        looks = list(look_through(storage, place, names, files, lambda heads: Gathered()))
+        with contextlib.suppress(UnfitHeadsError, FileNotFoundError):  # one of them: then file by file
+            return looks, _gathered([look.heads.path for look in looks if look.heads], expression)
+    looks, found = [], Gathered()
+    for look in look_through(storage, place, names, files, lambda heads: _of_one(heads, expression)):
+        if look.made is not None:
+            found.merge(look.made)
+        looks.append(replace(look, made=None))
+    return looks, found
+
+
+def _of_one(heads: Heads, expression: pc.Expression) -> Gathered:
+    return _gathered([heads.path if heads.data is None else heads.data], expression)
+
+
+def _gathered(files: Sequence[str | bytes], expression: pc.Expression) -> Gathered:
+    """The places of the records that pass. UnfitHeadsError where a page is damaged, FileNotFoundError."""
+    found = Gathered()
     try:
-        for batch in rows_of([heads.path if heads.data is None else heads.data], _PLACE, expression):
+        for batch in rows_of(files, _PLACE, expression):
             offset, size, queue_id, queue_offset = (
                 column.to_numpy(zero_copy_only=False).astype("i8") for column in batch.columns
             )
-            found.append((offset, size, message_number(queue_id, queue_offset)))
+            found.add(offset, size, message_number(queue_id, queue_offset))
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:

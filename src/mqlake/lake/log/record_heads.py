@@ -6,6 +6,7 @@ size  magic  queue id  queue offset  physical offset  system flag … store time
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from struct import Struct
 
@@ -16,6 +17,8 @@ from mqlake.lake.log.storage import Storage
 from mqlake.message import MessageSysFlag
 
 HEAD_BYTES = 128
+MAPPED_MAX = 100
+"""Files of a log that are mapped at a time, each with a descriptor: it may have more than a process may open."""
 
 # size, magic, queue id, queue offset, physical offset, system flag
 _HEAD = Struct(">ii4xi4xqqi")
@@ -23,10 +26,11 @@ _TIME, _LENGTH = Struct(">q"), Struct(">i")
 
 
 class RecordHeads:
-    """Of the files of one log."""
+    """Of the files of one log, oldest first."""
 
     def __init__(self, storage: Storage, files: Sequence[LogFile]) -> None:
         self.storage, self.files = storage, files
+        self._begins = [file.base_offset for file in files]
         self._mapped: dict[str, Bytes] = {}
 
     def _read(self, file: LogFile, start: int, end: int) -> Bytes:
@@ -34,11 +38,15 @@ class RecordHeads:
         if not self.storage.is_local:
             return self.storage.read(file.file, start, end)
         if file.file not in self._mapped:
+            if len(self._mapped) >= MAPPED_MAX:
+                del self._mapped[next(iter(self._mapped))]
             self._mapped[file.file] = self.storage.map(file.file, file.limit)
         return self._mapped[file.file][start:end]
 
     def _file_of(self, offset: int) -> LogFile | None:
-        return next((file for file in self.files if file.base_offset <= offset < file.end_offset), None)
+        """The file that has data at a physical offset."""
+        number = bisect.bisect_right(self._begins, offset) - 1
+        return self.files[number] if number >= 0 and offset < self.files[number].end_offset else None
 
     def _head(self, offset: int) -> tuple[LogFile, bytes, int, int] | None:
         """Of the record at `offset`: its file, first bytes, and the positions in them of store time and body length."""

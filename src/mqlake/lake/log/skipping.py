@@ -277,6 +277,11 @@ class Gathered:
             self._blocks = np.union1d(self._blocks, dense)
             self._parts, self._count = [(rest.offset, rest.size, rest.number)], len(rest)
 
+    def merge(self, other: Gathered) -> None:
+        self._blocks = np.union1d(self._blocks, other._blocks)
+        for part in other._parts:
+            self.add(*part)
+
     def _places(self) -> Places:
         if not self._parts:
             return Places.none()

@@ -22,7 +22,7 @@ import mmap
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -207,22 +207,27 @@ def _local_files(storage: Storage, known_end: int) -> list[LogFile]:
     assert isinstance(file_size, int)
     if file_size == 0:  # a new store, whose first file is being made
         return []
-    queue = MappedFileQueue(os.path.join(root, "commitlog"), file_size, read_only=True)
-    try:
-        queue.load()
-        files = queue.mapped_files
-        running = os.path.exists(os.path.join(root, "abort"))
-        for number in range(len(files) - 1, -1, -1):
-            newest = files[number]
-            end = _end_of_data(newest, running, max(0, known_end - newest.file_from_offset))
-            if end:
-                return [
-                    LogFile(each.path, each.file_from_offset, each.file_size, each.file_size)
-                    for each in files[:number]
-                ] + [LogFile(newest.path, newest.file_from_offset, end, newest.file_size)]
-        return []
-    finally:
-        queue.close()
+    paths = MappedFileQueue(os.path.join(root, "commitlog"), file_size, read_only=True).paths()
+    files = [LogFile(path, _offset_of(path), file_size, file_size) for path in paths]
+    running = os.path.exists(os.path.join(root, "abort"))
+    # one file after the other is opened: a log may have more of them than a process may open
+    while files:
+        last = files.pop()
+        newest = MappedFile(last.file, file_size, read_only=True)
+        try:
+            newest.set_positions(file_size)
+            end = _end_of_data(newest, running, max(0, known_end - last.base_offset))
+        finally:
+            newest.close()
+        if end:
+            return [*files, replace(last, limit=end)]
+    return []
+
+
+def _offset_of(path: str) -> int:
+    offset = file_name_to_offset(os.path.basename(path))
+    assert offset is not None
+    return offset
 
 
 def _end_of_data(newest: MappedFile, running: bool, known: int = 0) -> int:

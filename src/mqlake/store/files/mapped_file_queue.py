@@ -68,24 +68,31 @@ class MappedFileQueue:
     # ------------------------------------------------------------------ files
 
     def load(self) -> None:
-        """Maps what the directory holds; every file counts as full until recovery says where data ends.
+        """Maps what the directory holds; every file counts as full until recovery says where data ends. Raises what
+        paths() raises."""
+        for path in self.paths():
+            mapped_file = self._map(path)
+            mapped_file.set_positions(self.file_size)
+            self.mapped_files.append(mapped_file)
+
+    def paths(self) -> list[str]:
+        """The directory's files, oldest first, none of them opened.
 
         Raises WrongFileSizeError for a file of another length (a last file that an interrupted allocation
         left behind holds only zeros and is deleted by set_end), StoreCorruptError for a gap between two files.
         """
-        paths = self._list()
-        for number, path in enumerate(paths):
-            last = number == len(paths) - 1
+        found: list[str] = []
+        for path in (paths := self._list()):
             size = os.path.getsize(path)
-            if last and size != self.file_size and (size == 0 or _only_zeros(path)):
+            if path == paths[-1] and size != self.file_size and (size == 0 or _only_zeros(path)):
                 self._unfinished = path
                 continue
             if size != self.file_size:
                 raise WrongFileSizeError(path, size, self.file_size, key=self._size_key)
-            self._check_follows(path)
-            mapped_file = self._map(path)
-            mapped_file.set_positions(self.file_size)
-            self.mapped_files.append(mapped_file)
+            if found:
+                self._check_follows(path, found[-1])
+            found.append(path)
+        return found
 
     def refresh(self) -> bool:
         """Read-only beside a writer: maps files that have come, drops those that have gone; True if any did."""
@@ -113,10 +120,9 @@ class MappedFileQueue:
                     found.append((offset, entry.path))
         return [path for _, path in sorted(found)]
 
-    def _check_follows(self, path: str) -> None:
-        offset = file_name_to_offset(os.path.basename(path))
-        if self.mapped_files and offset != self.mapped_files[-1].file_from_offset + self.file_size:
-            before = self.mapped_files[-1].path
+    def _check_follows(self, path: str, before: str) -> None:
+        offsets = [file_name_to_offset(os.path.basename(each)) or 0 for each in (before, path)]
+        if offsets[1] != offsets[0] + self.file_size:
             raise StoreCorruptError(
                 path,
                 0,
