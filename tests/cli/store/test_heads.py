@@ -90,6 +90,7 @@ def test_verify_compares_them(store: Path) -> None:
     flip(path, 100)
     result = run("store", "verify", str(store))
     assert result.returncode == 1 and f"{path}: byte 0: heads: its pages are damaged" in result.stdout
+    assert "1 finding of damage; `mqlake store rebuild` makes heads again" in result.stderr
     found = json.loads(mqlake("verify", store, "--json").stdout)
     assert not found["ok"] and [each["kind"] for each in found["findings"]] == ["heads"]
     result = mqlake("heads", store)

@@ -155,10 +155,10 @@ def _print_verify(report: VerifyReport) -> None:
     if report.ok:
         click.echo("\nall is well")
     else:
-        note(
-            f"error: {count_text(report.damage_count, 'finding')} of damage; "
-            "`mqlake store repair --dry-run` shows what can be done"
-        )
+        command = "repair --dry-run` shows what can be done"
+        if all(finding.kind == "heads" for finding in report.of(Severity.DAMAGE)):
+            command = "rebuild` makes heads again"
+        note(f"error: {count_text(report.damage_count, 'finding')} of damage; `mqlake store {command}")
 
 
 def _print_lost(messages: list[LostMessage], count: int) -> None:
