@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from bench.measure import first_of
 
 _splits = first_of("mqlake.lake.log.splits", "mqlake.spark.log.splits", "mqlake.spark.splits")
 Damage, open_window, plan, walk = _splits.Damage, _splits.open_window, _splits.plan, _splits.walk
-_counts = first_of("mqlake.spark.log.counts", "mqlake.spark.counts")
-Groups, Key = _counts.Groups, _counts.Key
+CommitLogCountsDataSource = first_of(
+    "mqlake.spark.log.counts", "mqlake.spark.counts"
+).CommitLogCountsDataSource
 keep_freed_memory = first_of(
     "mqlake.lake.arrow.memory", "mqlake.spark.arrow.memory", "mqlake.spark.memory"
 ).keep_freed_memory
@@ -19,14 +21,14 @@ COLUMNS = first_of("mqlake.lake.arrow.schema", "mqlake.spark.arrow.schema", "mql
 
 def count_columns(root: Path) -> dict[object, object]:
     """Records by topic and queue, CRCs checked."""
-    groups = Groups([Key("topic"), Key("queueId")])
-    for split in plan(str(root)):
-        window = open_window(split)
-        for scan in walk(split, window):
-            assert not isinstance(scan, Damage)
-            groups.add((window.array, scan, None))
-    found = groups.batch().to_pydict()
-    return dict(zip(zip(found["topic"], found["queueId"], strict=True), found["records"], strict=True))
+    source = CommitLogCountsDataSource({"path": str(root), "by": "topic,queueId"})
+    reader = source.reader(source.schema())
+    found: Counter[object] = Counter()
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            for row in batch.to_pylist():
+                found[row["topic"], row["queueId"]] += row["records"]
+    return dict(found)
 
 
 def parse_columns(root: Path) -> int:

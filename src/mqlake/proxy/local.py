@@ -23,8 +23,8 @@ from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, MessageQueue, TopicConfig
 from mqlake.remoting.client import RemotingClient
-from mqlake.remoting.codec import decode_frame, frame_end
-from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
+from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint
 from mqlake.remoting.static_topic import mapping_info
@@ -60,7 +60,8 @@ class LocalConnection(Connection):
         opaque = command.opaque
         self._asked[opaque] = None
         try:
-            self._on_command(command)
+            if not self._takes_fast_path(command):
+                self._on_command(command)
             at_once = self._asked[opaque]
             if isinstance(at_once, RemotingCommand):
                 return at_once
@@ -72,6 +73,13 @@ class LocalConnection(Connection):
             raise RemotingTimeoutError("the broker in this process", timeout_s) from None
         finally:
             self._asked.pop(opaque, None)
+
+    def _takes_fast_path(self, command: RemotingCommand) -> bool:
+        """True if the broker's fast path has taken a send, which comes to it as a frame, as from a socket."""
+        if command.code != RequestCode.SEND_MESSAGE_V2 or self._endpoint.going_away:
+            return False
+        frame = memoryview(encode_frame(command))
+        return any(fast_path(self, frame, 0) for fast_path in self._endpoint.fast_paths)
 
     # --- what the broker calls
 
@@ -170,6 +178,7 @@ class LocalBackend(Backend):
         self._broker = controller.broker
         self._endpoint = Endpoint(controller.broker.config.limits)
         self._endpoint.processors = controller.server.processors
+        self._endpoint.fast_paths = controller.server.fast_paths[:1]  # that for sends
         self._endpoint.on_close.append(controller.client_housekeeping_service.on_close)
         known = controller.broker.config.namesrv_addresses
         self.others = RemoteBackend(known, self._new_client) if known else None

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,12 +28,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from mqlake.base.settings import parse_size
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.errors import ConfigError, UnfitHeadsError, UnknownKeyError
 from mqlake.lake.arrow.filters import HIDDEN_TOPICS, NUMBERS, TIMES, RowFilter
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
-from mqlake.lake.heads.valid import Heads, open_valid, place_of
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, chosen
@@ -44,6 +44,9 @@ from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import check_same, table_schemas
+
+if TYPE_CHECKING:
+    from mqlake.lake.heads.valid import Heads
 
 logger = logging.getLogger(__name__)
 
@@ -230,21 +233,29 @@ class CountTask:
 def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
     """The tasks of a count: of log files with heads by these, where they say all that is asked for. Raises what plan()
     raises."""
+    from mqlake.lake.heads.valid import (  # with pyarrow.parquet, and pandas
+        look_through,
+        name_of,
+        place_of,
+        warn,
+    )
+
     by_heads: list[CountTask] = []
+    unpack = options.unpack
 
     def others(storage: Storage, files: Sequence[LogFile]) -> list[LogFile]:
-        if not _heads_suffice(options, keys):
-            return list(files)
-        rest: list[LogFile] = []
         place = place_of(storage)
-        for file, heads in open_valid(storage, files=files).files:
-            if heads is None or (options.unpack and _has_inner_batches(place, heads)):
-                rest.append(file)
-                continue
-            splits = tuple(cut(storage, [file], options.split_size, [(file.base_offset, file.end_offset)]))
-            task = CountTask(LogTask(splits), heads.path, heads.origin.records, heads.size, place)
-            by_heads.append(task)
-        return rest
+        names = dict(place.files("")) if _heads_suffice(options, keys) else {}
+        inside = [file for file in files if _may_be_in(file, options)] if names else []
+        looks = [*look_through(storage, place, names, inside, lambda heads: not unpack or _is_plain(heads))]
+        warn([(place.path(name_of(look.file)), look.wrong) for look in looks if look.wrong])
+        found = {look.file.file: look.heads for look in looks if look.heads is not None and look.made}
+        for file in files:
+            if (heads := found.get(file.file)) is not None:
+                whole = [(file.base_offset, file.end_offset)]
+                task = LogTask(tuple(cut(storage, [file], options.split_size, whole)))
+                by_heads.append(CountTask(task, heads.path, heads.origin.records, heads.size, place))
+        return [file for file in files if file.file not in found]
 
     of_log = [CountTask(task) for task in plan(options, to_read=others).tasks]
     return [*by_heads, *of_log]
@@ -264,27 +275,28 @@ def _heads_suffice(options: LogOptions, keys: Sequence[Key]) -> bool:
     )
 
 
-def _has_inner_batches(place: Storage, heads: Heads) -> bool:
-    """True if a record has messages of its own, or if that cannot be read."""
-    try:
-        return any(
-            batch.num_rows for batch in _rows(place, heads.path, heads.size, ["sysFlag"], _INNER_BATCH)
-        )
-    except (pa.ArrowException, OSError):
-        return True
+def _may_be_in(file: LogFile, options: LogOptions) -> bool:
+    """True unless all of a file lies outside the physical offsets that are asked for."""
+    begins, ends = (
+        each.value if each.kind is PositionKind.PHYSICAL else None for each in (options.start, options.end)
+    )
+    return (begins is None or file.end_offset > begins) and (ends is None or file.base_offset < ends)
 
 
-def _rows(
-    place: Storage, path: str, size: int, columns: Sequence[str], expression: pc.Expression | None
-) -> Iterator[pa.RecordBatch]:
+def _is_plain(heads: Heads) -> bool:
+    """True if no record has messages of its own. UnfitHeadsError where that cannot be read."""
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
 
-    return rows_of([path if place.is_local else place.read(path, 0, size).tobytes()], columns, expression)
-
-
-_INNER_BATCH = (pc.field("sysFlag") >= int(MessageSysFlag.NEED_UNWRAP_FLAG)) & (
-    pc.bit_wise_and(pc.field("sysFlag"), pa.scalar(int(MessageSysFlag.NEED_UNWRAP_FLAG), pa.int32())) != 0
-)
+    flags, flag = pc.field("sysFlag"), int(MessageSysFlag.NEED_UNWRAP_FLAG)
+    # the comparisons leave out row groups
+    has_messages = ((flags >= flag) | (flags < 0)) & (
+        pc.bit_wise_and(flags, pa.scalar(flag, pa.int32())) != 0
+    )
+    data = heads.path if heads.data is None else heads.data
+    try:
+        return not any(batch.num_rows for batch in rows_of([data], ["sysFlag"], has_messages))
+    except (pa.ArrowException, OSError) as error:
+        raise UnfitHeadsError(str(error)) from error
 
 
 def _wanted(options: LogOptions) -> pc.Expression | None:
@@ -315,15 +327,22 @@ def counts_of(task: CountTask, options: LogOptions, keys: Sequence[Key]) -> Iter
     """The groups of a task; in several tables where there are many. Raises what chosen() raises."""
     columns = list(dict.fromkeys([*(key.column for key in keys), *SUMMED]))
     if task.heads:
-        assert task.place is not None
-        rows = _rows(task.place, task.heads, task.size, columns, _wanted(options))
         try:
-            yield from list(_grouped(rows, keys))
+            yield from list(_grouped(_of_heads(task, options, columns), keys))
         except (pa.ArrowException, OSError) as error:  # damaged, or deleted with its log file
             logger.warning("%s cannot be read, its log file is counted: %s", task.heads, error)
         else:
             return
     yield from _grouped(_of_log(task.log, options, columns), keys)
+
+
+def _of_heads(task: CountTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
+
+    place = task.place
+    assert place is not None
+    data = task.heads if place.is_local else place.read(task.heads, 0, task.size).tobytes()
+    return rows_of([data], columns, _wanted(options))
 
 
 def _of_log(task: LogTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
