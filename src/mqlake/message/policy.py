@@ -101,7 +101,7 @@ PROPERTIES: dict[str, Policy] = {
     names.PROPERTY_TIMER_OUT_MS: PLAIN,
     names.PROPERTY_TIMER_DEL_UNIQKEY: PLAIN,
     names.PROPERTY_TIMER_DELAY_LEVEL: PLAIN,
-    names.PROPERTY_PRIORITY: PLAIN,  # chooses a queue only of a topic with attributes, which no fast send has
+    names.PROPERTY_PRIORITY: PLAIN,  # chooses a queue only of a topic of such messages, which no fast send has
     names.PROPERTY_BORN_HOST: PLAIN,
     names.PROPERTY_BORN_TIMESTAMP: PLAIN,
     names.PROPERTY_DLQ_ORIGIN_TOPIC: PLAIN,

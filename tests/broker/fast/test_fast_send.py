@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import random
 import re
@@ -19,8 +20,10 @@ from mqlake import native
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
+from mqlake.broker.state.topic_config import _CHOICES
 from mqlake.message import MessageExt, MessageSysFlag, ids
 from mqlake.native.send_layout import KEYS_LEFT, KEYS_WANTED, SENDS_MAX
+from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -715,6 +718,35 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
 
     on_two_brokers(tmp_path, scene)
     on_two_brokers(tmp_path / "sync", scene, flushDiskType="SYNC_FLUSH")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_taken"),
+    [
+        *(({"message.type": kind}, kind != "PRIORITY") for kind in sorted(_CHOICES["message.type"])),
+        ({"queue.type": "SimpleCQ", "cleanup.policy": "DELETE", "message.type": "FIFO"}, True),
+        ({"queue.type": "BatchCQ"}, False),
+    ],
+    ids=str,
+)
+def test_topics_with_attributes(tmp_path: Path, attributes: dict[str, str], is_taken: bool) -> None:
+    """Those that say how a topic's messages are sent took the ordinary way, as if they changed what a broker does."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        edits = {f"+{name}": value for name, value in attributes.items()}
+        config = TopicConfig(topic_name="Typed", read_queue_nums=4, write_queue_nums=4, attributes=edits)
+        for controller in (fast, plain):
+            manager = controller.broker.topic_config_manager
+            manager.update_topic_config(dataclasses.replace(config))
+            assert manager.topic_config_table["Typed"].attributes == attributes
+            async with Wire(controller) as wire:
+                await wire.say(send(topic="Typed"))  # the store knows it from its first message on
+        numbers = taken(fast)
+        usual, urgent = send(topic="Typed"), properties(UNIQ_KEY="U", _SYS_MSG_PRIORITY_="2")
+        await both_say(fast, plain, usual + send(topic="Typed", properties=urgent) + usual)
+        assert sum(numbers) == (3 if is_taken else 0)
+
+    on_two_brokers(tmp_path, scene)
 
 
 def test_forms_of_a_usual_header(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from mqlake.broker.requests.send_message import (
     born_host,
     region_fields,
 )
+from mqlake.broker.state.topic_config import has_usual_attributes
 from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.formats.record import encode_record
@@ -578,7 +579,7 @@ class FastSend:
             and topic not in topics.unsettled
             and topic not in broker.topic_queue_mapping_manager.table
             and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
-            and not topic_config.attributes
+            and has_usual_attributes(topic_config)
             and topic_config.topic_filter_type is TopicFilterType.SINGLE_TAG
             and queue_id < max(topic_config.write_queue_nums, topic_config.read_queue_nums)
             and config.broker_permission & PERM_WRITE != 0

@@ -60,6 +60,12 @@ _CHOICES: dict[str, frozenset[str]] = {
     MESSAGE_TYPE: frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY"}),
 }
 _CHANGEABLE = frozenset({MESSAGE_TYPE})
+_USUAL = {
+    QUEUE_TYPE: frozenset({"SimpleCQ"}),
+    CLEANUP_POLICY: frozenset({"DELETE"}),
+    MESSAGE_TYPE: _CHOICES[MESSAGE_TYPE] - {"PRIORITY"},
+}
+"""Attributes with which a broker treats messages as it does those of a topic without any."""
 
 
 class TopicConfigManager(ConfigManager):
@@ -376,6 +382,11 @@ def _has_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def has_usual_attributes(config: TopicConfig) -> bool:
+    """True if a broker treats the topic's messages as it does those of a topic without attributes."""
+    return all(value in _USUAL.get(name, ()) for name, value in (config.attributes or {}).items())
 
 
 def alter_attributes(current: dict[str, str] | None, edits: Mapping[str, str]) -> dict[str, str]:
