@@ -485,9 +485,8 @@ with open_store({str(small_disk / "store")!r}, json.loads('''{json.dumps(self.CO
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(("CREATE_MAPPED_FILE_FAILED", "SERVICE_NOT_AVAILABLE"))
         assert "No space left on device" in done.stdout
-        assert done.stderr.count("No space left on device") <= 2, (
-            "a line for each of what lasts, not for each put"
-        )
+        # a line for each of what lasts, again when there has been room for a moment, but not for each put
+        assert done.stderr.count("No space left on device") <= 10, done.stderr
 
 
 class TestConfigurationFiles:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ from mqlake.errors import (
 )
 from mqlake.message import properties_to_string
 from mqlake.remoting.bodies.client import CMResult
-from mqlake.remoting.bodies.topic import TopicConfig
+from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.loop import run
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
@@ -657,6 +657,39 @@ def test_what_operators_ask_of_a_consumer(broker: Broker) -> None:
             # the broker tells of it when the pull that it holds comes to an end
             await producer.send(Message(topic, b"y"), queue=result.message_queue)
             await until_async(lambda: sorted(got.bodies) == [b"x", b"x", b"x", b"y"])
+
+    run(main())
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+def test_no_rebalance_undoes_a_reset(broker: Broker, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    """One that came before the broker knew the new offset took the queue at the old one."""
+
+    async def main() -> None:
+        topic, group = await new_topic(broker, 1), new_name("GID")
+        got = Collector()
+        config = ConsumerConfig(consume_from_where=FIRST, pull_time_delay_when_exception_s=0.01)
+        consumer = PushConsumer(group, broker.namesrv, got, config)
+        consumer.subscribe(topic)
+        async with consumer, producing(broker) as producer:
+            result = await producer.send(Message(topic, b"x"))
+            queue, store = result.message_queue, consumer.offset_store
+            await until_async(lambda: store.offset_table.get(queue) == 1)
+            persist = store.persist
+            assert await persist([queue], surely=True)
+            tries = 0
+
+            async def beside_a_rebalance(queues: Iterable[MessageQueue], *, surely: bool = False) -> bool:
+                nonlocal tries
+                tries += surely
+                await consumer.do_rebalance()
+                return tries > failures and await persist(queues, surely=surely)
+
+            monkeypatch.setattr(store, "persist", beside_a_rebalance)
+            await consumer.reset_offset(topic, {queue: 0})
+            assert tries == failures + 1
+            monkeypatch.undo()
+            await until_async(lambda: got.bodies == [b"x", b"x"])
 
     run(main())
 

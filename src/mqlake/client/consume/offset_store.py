@@ -39,8 +39,8 @@ class OffsetStore(Protocol):
         """The persisted offset, None if there is none; `offset_table` does not change."""
         ...
 
-    async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> None:
-        """`surely`: waits for the broker's answer. Failures are logged: the next time may be better."""
+    async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> bool:
+        """`surely`: waits for the broker's answer. Failures are logged: the next time may be better. False for one."""
         ...
 
     def remove_offset(self, queue: MessageQueue) -> None: ...
@@ -77,7 +77,8 @@ class RemoteBrokerOffsetStore(_Table):
             address, self._group, queue, set_zero_if_not_found=False
         )
 
-    async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> None:
+    async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> bool:
+        persisted = True
         for queue in queues:
             offset = self.offset_table.get(queue)
             if offset is None:
@@ -89,6 +90,8 @@ class RemoteBrokerOffsetStore(_Table):
                 )
             except MqlakeError as error:
                 logger.warning("group %s: offset %d of %s: %s", self._group, offset, queue, error)
+                persisted = False
+        return persisted
 
 
 class OffsetSerializeWrapper(JsonBody):
@@ -124,10 +127,10 @@ class LocalFileOffsetStore(_Table):
     async def committed(self, queue: MessageQueue) -> int | None:
         return self._read().get(queue)
 
-    async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> None:
+    async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> bool:
         changed = {queue: self.offset_table[queue] for queue in queues if queue in self.offset_table}
         if not changed:
-            return
+            return True
         try:
             data = OffsetSerializeWrapper(offset_table=self._read() | changed).to_json()
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -140,3 +143,5 @@ class LocalFileOffsetStore(_Table):
             os.replace(self.path + ".tmp", self.path)
         except (OSError, FormatError) as error:
             logger.warning("%s: %s", self.path, error)
+            return False
+        return True

@@ -68,6 +68,8 @@ from mqlake.remoting.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
+MOVE_TRIES = 5
+"""How often a broker is told where a group goes on, if it does not answer."""
 _NOT_KNOWN_TO_BROKER = {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST}
 
 
@@ -250,10 +252,7 @@ class PushConsumer(ClientBase):
     async def reset_offset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         for queue in [queue for queue in self.process_queue_table if queue.topic == topic]:
             if queue in offsets:
-                self._forget(self.process_queue_table[queue])
-                self.offset_store.update_offset(queue, offsets[queue])
-                await self.offset_store.persist([queue], surely=True)
-                self.offset_store.remove_offset(queue)
+                await self._move(self.process_queue_table[queue], offsets[queue])
         self.client.rebalance_immediately()
 
     async def consume_message_directly(self, message: MessageClientExt) -> ConsumeMessageDirectlyResult:
@@ -354,6 +353,25 @@ class PushConsumer(ClientBase):
         self.process_queue_table.pop(process_queue.queue, None)
         if (task := self._pulling.get(process_queue)) is not None and task is not asyncio.current_task():
             task.cancel()
+
+    async def _move(self, process_queue: ProcessQueue, offset: int) -> None:
+        """Has the group go on at `offset` in a queue. Until the broker knows it no rebalance takes the queue: it would
+        go on at the offset of before."""
+        queue = process_queue.queue
+        self._forget(process_queue)
+        if queue in self._releasing:
+            return  # its new consumer goes on where this one has been
+        self.offset_store.update_offset(queue, offset)
+        moving = self.client.in_background(self._persist_move(queue))
+        self._releasing[queue] = moving
+        moving.add_done_callback(lambda _: self._releasing.pop(queue, None))
+        await asyncio.wait([moving])
+
+    async def _persist_move(self, queue: MessageQueue) -> None:
+        tries = MOVE_TRIES
+        while not await self.offset_store.persist([queue], surely=True) and (tries := tries - 1):
+            await asyncio.sleep(self.config.pull_time_delay_when_exception_s)
+        self.offset_store.remove_offset(queue)
 
     def _release(self, process_queue: ProcessQueue) -> None:
         """Releases the queue to its new consumer, with the offset that was reached."""
@@ -467,9 +485,7 @@ class PushConsumer(ClientBase):
             result.min_offset,
             result.max_offset,
         )
-        self._forget(process_queue)
-        self.offset_store.update_offset(queue, result.next_begin_offset)
-        await self.offset_store.persist([queue], surely=True)
+        await self._move(process_queue, result.next_begin_offset)
         self.client.rebalance_immediately()
 
     def _restore_topic(self, message: MessageClientExt) -> None:
