@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.broker.services import heads
-from mqlake.errors import MissingPartError
+from mqlake.errors import ConfigError, MissingPartError
 from mqlake.lake.heads.valid import open_valid
 from mqlake.lake.log.storage import Storage
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -127,6 +127,13 @@ def test_what_is_missing_is_said_at_the_start(tmp_path: Path, monkeypatch: pytes
     )
     with pytest.raises(MissingPartError, match=r"heads=true.*pip install 'mqlake\[arrow\]'"):
         run(make_controller(tmp_path, **SETTINGS).start())
+
+
+def test_a_log_elsewhere_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Readers would not find it beside the heads."""
+    controller = make_controller(tmp_path, **SETTINGS, storePathCommitLog=str(tmp_path / "log"))
+    with pytest.raises(ConfigError, match=r"heads=true: .*this one is in .*/log \(storePathCommitLog\)"):
+        run(controller.start())
 
 
 def test_a_child_that_fails_is_tried_again(

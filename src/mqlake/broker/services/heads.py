@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from mqlake.broker.broker import Broker
-from mqlake.errors import MissingPartError, MqlakeError
+from mqlake.errors import ConfigError, MissingPartError, MqlakeError
 from mqlake.store.heads import SUFFIX, heads_in
 
 logger = logging.getLogger(__name__)
@@ -38,14 +38,23 @@ class HeadsService:
         self._child: subprocess.Popen[str] | None = None
 
     def check(self) -> None:
-        """MissingPartError where heads are to be written and cannot be."""
-        if self._broker.config.heads and importlib.util.find_spec("pyarrow") is None:
+        """MissingPartError, or ConfigError, where heads are to be written and cannot be."""
+        if not self._broker.config.heads:
+            return
+        if importlib.util.find_spec("pyarrow") is None:
             raise MissingPartError(
                 "the Python package pyarrow", "pip install 'mqlake[arrow]'", why="heads=true"
             )
+        config = self._broker.store.config
+        usual = os.path.join(config.store_path_root_dir, "commitlog")
+        if os.path.realpath(config.commit_log_dir) != os.path.realpath(usual):
+            raise ConfigError(
+                f"heads=true: heads are written of a log in {usual}, and this one is in {config.commit_log_dir} "
+                "(storePathCommitLog)"
+            )
 
     async def run_once(self) -> None:
-        """Has the heads written that are missing. Raises MissingPartError, OSError; MqlakeError with what the child
+        """Has the heads written that are missing. Raises what check() raises, OSError; MqlakeError with what the child
         said when it failed."""
         self.check()
         missing = self._missing()
