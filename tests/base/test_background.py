@@ -78,6 +78,7 @@ ROOMS = ("adapters", "client", "broker", "proxy", "console", "metaq", "namesrv")
 STARTERS = {"create_task", "ensure_future", "in_background", "Thread"}
 NOT_LOOPS = {
     "broker/failover/driver.py:_run": "an error ends it on purpose: the broker starts again as a slave",
+    "client/consume/push_consumer.py:_persist_move": "ends after a few tries, which are logged",
     "client/produce/accumulate.py:_send_some": "ends with what waits; an error reaches those that wait",
     "metaq/store/schedule.py:_run": "each job has a round of its own, in run_due",
 }
