@@ -20,7 +20,7 @@ from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
 from mqlake.lake.heads.parquet import rows_of
 from mqlake.lake.heads.schema import COLUMNS, SCHEMA
-from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
+from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid, source_of
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
@@ -62,8 +62,7 @@ class HeadsScanner(LogScanner):
             yield from rows_of(paths, self._names, self._filter)
             return
         for each in heads:
-            data = place.read(each.path, 0, each.size).tobytes()
-            yield from rows_of([data], self._names, self._filter)
+            yield from rows_of([source_of(place, each.path, each.size)], self._names, self._filter)
 
     def _of_log(self, options: LogOptions) -> Iterator[pa.RecordBatch]:
         conditions = conditions_of(self._filter)

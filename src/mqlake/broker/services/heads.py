@@ -68,7 +68,7 @@ class HeadsService:
             raise
         if code == EXIT_DAMAGED:
             logger.warning("%s", said)
-            self._damaged |= self._missing()
+            self._damaged |= missing & self._missing()  # not those that have become full meanwhile
         elif code:
             raise MqlakeError(f"`mqlake store heads` ended with {code}: {said}")
 

@@ -9,6 +9,9 @@ import click
 from mqlake.cli.options import directory_argument, json_option
 from mqlake.cli.output import as_object, count_text, note, print_json, progress, size_text
 from mqlake.cli.store.archive import storage_option, storage_options
+from mqlake.cli.store.heads import INSTALL
+from mqlake.errors import MissingPartError
+from mqlake.lake.requirements import require_modules
 from mqlake.store.archive.target import Target
 
 if TYPE_CHECKING:
@@ -69,12 +72,12 @@ def offload(
 def _offload_heads(directory: str, target: Target, again: bool) -> HeadsOffload | None:
     """None without pyarrow, which is said."""
     try:
-        from mqlake.lake.heads.offload import offload_heads
-    except ImportError:
-        note(
-            "no heads were brought: pyarrow is missing (pip install 'mqlake[arrow]'); --no-heads leaves them out"
-        )
+        require_modules("pyarrow", command=INSTALL)
+    except MissingPartError as error:
+        note(f"no heads were brought: {error}; --no-heads leaves them out")
         return None
+    from mqlake.lake.heads.offload import offload_heads
+
     with progress("bringing heads") as report:
         found = offload_heads(directory, target, again=again, progress=report)
     for text in found.damaged:

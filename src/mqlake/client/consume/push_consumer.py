@@ -359,12 +359,11 @@ class PushConsumer(ClientBase):
         go on at the offset of before."""
         queue = process_queue.queue
         self._forget(process_queue)
-        if queue in self._releasing:
-            return  # its new consumer goes on where this one has been
         self.offset_store.update_offset(queue, offset)
         moving = self.client.in_background(self._persist_move(queue))
-        self._releasing[queue] = moving
-        moving.add_done_callback(lambda _: self._releasing.pop(queue, None))
+        if queue not in self._releasing:
+            self._releasing[queue] = moving
+            moving.add_done_callback(lambda _: self._releasing.pop(queue, None))
         await asyncio.wait([moving])
 
     async def _persist_move(self, queue: MessageQueue) -> None:

@@ -23,9 +23,9 @@ from mqlake.errors import UnfitHeadsError
 from mqlake.lake.arrow.filters import NUMBERS, OF_A_MESSAGE, TIMES, Condition, RowFilter
 from mqlake.lake.heads.parquet import rows_of
 from mqlake.lake.heads.schema import SCHEMA
-from mqlake.lake.heads.valid import Heads, Look, look_through, name_of, place_of, warn
+from mqlake.lake.heads.valid import Look, look_through, passed_over, place_of, unfit_if_damaged, warn
 from mqlake.lake.log.single_records import message_number
-from mqlake.lake.log.skipping import Gathered, Reading, bounds_of, laid_out, meet
+from mqlake.lake.log.skipping import Gathered, Reading, files_within, laid_out, meet
 from mqlake.lake.log.splits import LogFile, runs
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import Position, PositionKind
@@ -53,12 +53,10 @@ def choose(
     expression = expression_of(wanted)
     if expression is None:
         return Reading([]), runs(files, files)
-    physical = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
-    inside = [file for file in files if file.end_offset > physical.low and file.base_offset <= physical.high]
-    place = place_of(storage)
+    inside, place = files_within(files, wanted), place_of(storage)
     looks, gathered = _look(storage, place, names, inside, expression)
     known = [(each.heads.origin.begin, each.heads.origin.end) for each in looks if each.heads is not None]
-    warn([(place.path(name_of(look.file)), look.wrong) for look in looks if look.wrong])
+    warn(passed_over(place, looks))
     reading = laid_out(gathered.reading([]), storage, wanted, split_size)
     others = [look.file for look in looks if look.heads is None]
     return Reading(meet(reading.ranges, known), reading.places), runs(inside, others)
@@ -77,30 +75,24 @@ def _look(
         with contextlib.suppress(UnfitHeadsError, FileNotFoundError):  # one of them: then file by file
             return looks, _gathered([look.heads.path for look in looks if look.heads], expression)
     looks, found = [], Gathered()
-    for look in look_through(storage, place, names, files, lambda heads: _of_one(heads, expression)):
+    for look in look_through(
+        storage, place, names, files, lambda heads: _gathered([heads.source], expression)
+    ):
         if look.made is not None:
             found.merge(look.made)
         looks.append(replace(look, made=None))
     return looks, found
 
 
-def _of_one(heads: Heads, expression: pc.Expression) -> Gathered:
-    return _gathered([heads.path if heads.data is None else heads.data], expression)
-
-
 def _gathered(files: Sequence[str | bytes], expression: pc.Expression) -> Gathered:
     """The places of the records that pass. UnfitHeadsError where a page is damaged, FileNotFoundError."""
     found = Gathered()
-    try:
+    with unfit_if_damaged():
         for batch in rows_of(files, _PLACE, expression):
             offset, size, queue_id, queue_offset = (
                 column.to_numpy(zero_copy_only=False).astype("i8") for column in batch.columns
             )
             found.add(offset, size, message_number(queue_id, queue_offset))
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise UnfitHeadsError(str(error)) from error
     return found
 
 

@@ -9,11 +9,14 @@ Stale, foreign and damaged files are passed over, with one warning for all of th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
 
 from mqlake.errors import UnfitHeadsError
 from mqlake.formats.names import file_name_to_offset
@@ -45,6 +48,11 @@ class Heads:
     sealed: Sealed
     data: bytes | None = field(default=None, repr=False)
     """All of the Parquet file, where it was fetched from a place that is not local."""
+
+    @property
+    def source(self) -> str | bytes:
+        """As rows_of() takes it, while `data` is there."""
+        return self.path if self.data is None else self.data
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ def open_valid(
     place = place_of(storage, out)
     names = dict(place.files("")) if files else {}
     looks: list[Look[None]] = list(look_through(storage, place, names, files, lambda heads: None))
-    wrong = [(place.path(name_of(look.file)), look.wrong) for look in looks if look.wrong]
+    wrong = passed_over(place, looks)
     if not quiet:
         warn(wrong)
     return StoreHeads(storage, place, [(look.file, look.heads) for look in looks], wrong)
@@ -172,6 +180,27 @@ def look_through(
 def name_of(file: LogFile) -> str:
     """The name of a log file's heads."""
     return file.file.rpartition("/")[2] + SUFFIX
+
+
+def passed_over(place: Storage, looks: Sequence[Look[Any]]) -> list[tuple[str, str]]:
+    """The files of heads that may not be used, and why."""
+    return [(place.path(name_of(look.file)), look.wrong) for look in looks if look.wrong]
+
+
+@contextlib.contextmanager
+def unfit_if_damaged() -> Iterator[None]:
+    """UnfitHeadsError for what reading the rows of heads raises; a file that is gone stays a FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise UnfitHeadsError(str(error)) from error
+
+
+def source_of(place: Storage, path: str, size: int) -> str | bytes:
+    """A file of heads as rows_of() takes it: the path of a local one, else its bytes."""
+    return path if place.is_local else place.read(path, 0, size).tobytes()
 
 
 def warn(wrong: Sequence[tuple[str, str]]) -> None:

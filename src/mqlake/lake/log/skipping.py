@@ -160,6 +160,12 @@ def bounds_of(wanted: RowFilter, column: str, kind: PositionKind | None = None) 
     return bounds
 
 
+def files_within(files: Sequence[LogFile], wanted: RowFilter) -> list[LogFile]:
+    """Those of which a part lies at physical offsets that are wanted."""
+    bounds = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
+    return [file for file in files if file.end_offset > bounds.low and file.base_offset <= bounds.high]
+
+
 # ---------------------------------------------------------------------- ranges and blocks
 
 

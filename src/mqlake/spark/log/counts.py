@@ -28,11 +28,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from mqlake.base.settings import parse_size
-from mqlake.errors import ConfigError, UnfitHeadsError, UnknownKeyError
+from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.lake.arrow.filters import HIDDEN_TOPICS, NUMBERS, TIMES, RowFilter
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
+from mqlake.lake.log.skipping import files_within
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, chosen
@@ -235,7 +236,7 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
     raises."""
     from mqlake.lake.heads.valid import (  # with pyarrow.parquet, and pandas
         look_through,
-        name_of,
+        passed_over,
         place_of,
         warn,
     )
@@ -246,9 +247,9 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
     def others(storage: Storage, files: Sequence[LogFile]) -> list[LogFile]:
         place = place_of(storage)
         names = dict(place.files("")) if _heads_suffice(options, keys) else {}
-        inside = [file for file in files if _may_be_in(file, options)] if names else []
+        inside = files_within(files, RowFilter(options)) if names else []
         looks = [*look_through(storage, place, names, inside, lambda heads: not unpack or _is_plain(heads))]
-        warn([(place.path(name_of(look.file)), look.wrong) for look in looks if look.wrong])
+        warn(passed_over(place, looks))
         found = {look.file.file: look.heads for look in looks if look.heads is not None and look.made}
         for file in files:
             if (heads := found.get(file.file)) is not None:
@@ -275,28 +276,18 @@ def _heads_suffice(options: LogOptions, keys: Sequence[Key]) -> bool:
     )
 
 
-def _may_be_in(file: LogFile, options: LogOptions) -> bool:
-    """True unless all of a file lies outside the physical offsets that are asked for."""
-    begins, ends = (
-        each.value if each.kind is PositionKind.PHYSICAL else None for each in (options.start, options.end)
-    )
-    return (begins is None or file.end_offset > begins) and (ends is None or file.base_offset < ends)
-
-
 def _is_plain(heads: Heads) -> bool:
     """True if no record has messages of its own. UnfitHeadsError where that cannot be read."""
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
+    from mqlake.lake.heads.valid import unfit_if_damaged
 
     flags, flag = pc.field("sysFlag"), int(MessageSysFlag.NEED_UNWRAP_FLAG)
     # the comparisons leave out row groups
     has_messages = ((flags >= flag) | (flags < 0)) & (
         pc.bit_wise_and(flags, pa.scalar(flag, pa.int32())) != 0
     )
-    data = heads.path if heads.data is None else heads.data
-    try:
-        return not any(batch.num_rows for batch in rows_of([data], ["sysFlag"], has_messages))
-    except (pa.ArrowException, OSError) as error:
-        raise UnfitHeadsError(str(error)) from error
+    with unfit_if_damaged():
+        return not any(batch.num_rows for batch in rows_of([heads.source], ["sysFlag"], has_messages))
 
 
 def _wanted(options: LogOptions) -> pc.Expression | None:
@@ -338,11 +329,10 @@ def counts_of(task: CountTask, options: LogOptions, keys: Sequence[Key]) -> Iter
 
 def _of_heads(task: CountTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
+    from mqlake.lake.heads.valid import source_of
 
-    place = task.place
-    assert place is not None
-    data = task.heads if place.is_local else place.read(task.heads, 0, task.size).tobytes()
-    return rows_of([data], columns, _wanted(options))
+    assert task.place is not None
+    return rows_of([source_of(task.place, task.heads, task.size)], columns, _wanted(options))
 
 
 def _of_log(task: LogTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
