@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,6 +20,7 @@ from mqlake.proxy import grpc_call, http2
 from mqlake.proxy.http2 import HEADER_FIELDS_MAX, Http2Connection
 from mqlake.proxy.nghttp2_server import NgHttp2Server
 from mqlake.proxy.rpc import IDLE_MS, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, GrpcStatus, Rpc, RpcAbortedError
+from mqlake.remoting.loop import run
 from mqlake.remoting.tls import TlsConfig
 from tests.proxy.frames import (
     ACK,
@@ -158,7 +160,7 @@ def on_a_server(scene_of: Callable[[Scene], Awaitable[None]]) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not [task for task in left if "GrpcCall" in repr(task)], left
 
-    asyncio.run(main())
+    run(main())
 
 
 def bodies(frames: list[Any]) -> bytes:
@@ -733,7 +735,7 @@ def test_a_stop_lets_calls_finish_and_refuses_new_ones():
             assert (await waiting)[0] is grpc.StatusCode.UNAVAILABLE
         assert not it.server.connections and not it.server.calls
 
-    asyncio.run(main())
+    run(main())
 
 
 def tls_files(directory: Path, **more: Any) -> tuple[TlsConfig, Any]:
@@ -770,7 +772,40 @@ def test_tls_peers_have_to_agree_on_h2(tmp_path: Path):
                 body = bytes(2 << 20)
                 assert await it.stub(channel, "Echo")(body) == body
 
-    asyncio.run(main())
+    run(main())
+
+
+@pytest.mark.parametrize("run_loop", [run, asyncio.run])
+def test_a_tls_client_that_speaks_before_it_is_accepted(tmp_path: Path, run_loop: Callable[..., Any]):
+    """Its first bytes lie there when the connection is made: with uvloop they went to nobody, and both sides waited."""
+
+    async def main() -> None:
+        config, _ = tls_files(tmp_path)
+        async with serving(config) as it:
+            context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+            context.set_alpn_protocols(["h2"])
+            clients = []
+            for _ in range(20):  # the loop sees none of it until all have spoken
+                incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+                tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    tls.do_handshake()
+                client = socket.create_connection(("127.0.0.1", it.port))
+                client.sendall(outgoing.read())
+                client.setblocking(False)
+                clients.append((client, tls, incoming))
+            loop = asyncio.get_running_loop()
+            for client, tls, incoming in clients:
+                while True:
+                    came = await loop.sock_recv(client, 65536)
+                    assert came, "closed in the handshake"
+                    incoming.write(came)
+                    with contextlib.suppress(ssl.SSLWantReadError):
+                        tls.do_handshake()
+                        break
+                client.close()
+
+    run_loop(main())
 
 
 def test_clients_show_a_certificate_if_they_must(tmp_path: Path):
@@ -791,7 +826,7 @@ def test_clients_show_a_certificate_if_they_must(tmp_path: Path):
             async with grpc.aio.secure_channel(f"localhost:{it.port}", shown) as channel:
                 assert await it.stub(channel, "Echo")(b"x") == b"x"
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.parametrize(

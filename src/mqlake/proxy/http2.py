@@ -96,41 +96,33 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._heard_at = self._busy_at = self.loop.time()
         self._pinged_at: float | None = None
         self._transport: asyncio.Transport | None = None
-        self._early = b""
-        """What TLS gave before it said that it was there."""
 
     # --- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
+            cast(asyncio.Transport, transport).abort()  # uvloop's is no subclass
+            return
+        self._transport = cast(asyncio.Transport, transport)
         self.peer = _peer(transport.get_extra_info("peername"))
         self._connections.add(self)
         self._session = ngh2.Connection(Role.SERVER, _CONFIGURATION)
         self._session.initiate_connection(_SETTINGS)
         self._session.set_local_window_size(CONNECTION_WINDOW)
-        if early := self._early:
-            self._early = b""
-            self._received(early)
-        else:
-            self._flush()
+        self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._transport is None:
-            self._early += self._buffer[:nbytes]
-        else:
-            self._received(self._buffer[:nbytes])
-
-    def _received(self, data: bytes | memoryview) -> None:
-        if self._closed_at is not None:
+        if self._closed_at is not None or self._transport is None:
             return
         self._heard_at = self.loop.time()
         self._pinged_at = None
         self._reading = True
         try:
-            self._session.receive_data(data)
+            self._session.receive_data(self._buffer[:nbytes])
             self._take()
         except ngh2.NGH2Error:
             self._close()

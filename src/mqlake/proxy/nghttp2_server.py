@@ -10,7 +10,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import cast
 
 from mqlake.base.background import BackgroundWork
 from mqlake.base.net import format_address
@@ -42,22 +41,23 @@ class NgHttp2Server:
             ServerTls(tls) if tls.mode is not TlsMode.DISABLED and tls.cert_path and tls.key_path else None
         )
         self._listeners: list[asyncio.Server] = []
+        self._accepting: dict[asyncio.Task[None], socket.socket] = {}
+        """Of TLS clients, by listening socket."""
         self._handshakes: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listens on `port` (0: any free one), and returns it. ConfigError if that is not possible."""
         loop = asyncio.get_running_loop()
-        make = self._new_connection if self._tls is None else self._new_handshake
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for address in dict.fromkeys(str(address[4][0]) for address in found):
-                listener = await loop.create_server(make, address, port, backlog=BACKLOG)
-                self._listeners.append(listener)
-                port = listener.sockets[0].getsockname()[1]
+            for family, address in dict.fromkeys((one[0], str(one[4][0])) for one in found):
+                listener = socket.create_server((address, port), family=family, backlog=BACKLOG)
+                listener.setblocking(False)
+                port = listener.getsockname()[1]
+                await self._listen(listener)
         except OSError as error:
-            for listener in self._listeners:
-                listener.close()
+            await self._stop_listening()
             where = format_address((host, port))
             raise ConfigError(f"cannot listen on {where} for gRPC: {error.strerror or error}") from error
         self._looking = asyncio.create_task(self._look(), name="gRPC connections")
@@ -66,38 +66,47 @@ class NgHttp2Server:
     def _new_connection(self) -> Http2Connection:
         return Http2Connection(self._accept, self._buffer, self.connections)
 
-    def _new_handshake(self) -> _Handshake:
-        return _Handshake(self)
-
-    def shake_hands(self, transport: asyncio.Transport) -> None:
-        """Begins TLS on a new connection."""
-        task = asyncio.get_running_loop().create_task(self._shake_hands(transport))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
-
-    async def _shake_hands(self, plain: asyncio.Transport) -> None:
+    async def _listen(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        context = self._tls.current() if self._tls is not None else None
-        assert context is not None
-        context.set_alpn_protocols(["h2"])
-        connection = self._new_connection()
-        try:
-            transport = await loop.start_tls(
-                plain, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+        if self._tls is None:
+            self._listeners.append(
+                await loop.create_server(self._new_connection, sock=listener, backlog=BACKLOG)
             )
-        except (OSError, ssl.SSLError) as error:
-            logger.debug("no TLS with %s: %s", plain.get_extra_info("peername"), error)
-            plain.abort()
-            return
-        except asyncio.CancelledError:
-            plain.abort()
-            raise
-        if transport is None:  # the client has gone
-            return
-        if transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
-            transport.abort()
-            return
-        connection.connection_made(transport)
+        else:
+            self._accepting[loop.create_task(self._accept_tls(listener, self._tls), name="gRPC TLS")] = (
+                listener
+            )
+
+    async def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        for accepting in self._accepting.values():
+            accepting.close()
+
+    async def _accept_tls(self, listener: socket.socket, tls: ServerTls) -> None:
+        """Accepts by itself, since a server of asyncio keeps the context that it began with."""
+        work = BackgroundWork("accept gRPC clients", logger)
+        loop = asyncio.get_running_loop()
+        while True:
+            async with work.round():
+                client, _ = await loop.sock_accept(listener)
+                context = tls.current()
+                assert context is not None
+                context.set_alpn_protocols(["h2"])
+                task = loop.create_task(self._shake_hands(client, context))
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, client: socket.socket, context: ssl.SSLContext) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._new_connection, client, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except OSError as error:  # SSLError is one
+            logger.debug("no TLS with a gRPC client: %s", error)
 
     async def _look(self) -> None:
         work = BackgroundWork("look at gRPC connections", logger)
@@ -110,8 +119,7 @@ class NgHttp2Server:
 
     async def stop(self, grace_s: float) -> None:
         """Accepts no more calls, and ends those that run after `grace_s`."""
-        for listener in self._listeners:
-            listener.close()
+        await self._stop_listening()
         waits = [*self._handshakes, *([self._looking] if self._looking is not None else ())]
         for task in waits:
             task.cancel()
@@ -135,15 +143,3 @@ class NgHttp2Server:
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [call.task for call in self.calls if call.task is not None]
-
-
-class _Handshake(asyncio.Protocol):
-    """A connection until TLS begins."""
-
-    def __init__(self, server: NgHttp2Server) -> None:
-        self._server = server
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        plain.pause_reading()
-        self._server.shake_hands(plain)
