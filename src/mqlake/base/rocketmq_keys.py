@@ -202,7 +202,6 @@ BROKER_KEYS: dict[str, UnusedKey] = table(
         consumerFallbehindThreshold=17179869184,
         realTimeNotifyConsumerChange=True,
         useStaticSubscription=False,
-        enableMixedMessageType=False,
         enableRegisterProducer=True,
     ),
     harmless(

@@ -186,6 +186,11 @@ class BrokerConfig(Settings):
         8, "Queues of TBW102, and so the maximum for a topic that is created by a send.", low=1, live=True
     )
     auto_create_topic_enable: bool = setting(True, "A send to an unknown topic creates it.", live=True)
+    enable_mixed_message_type: bool = setting(
+        False,
+        "Topics may have the attribute message.type=MIXED: messages of any type for gRPC clients.",
+        live=True,
+    )
     cluster_topic_enable: bool = setting(True, "The topic with the cluster's name can be read and written.")
     broker_topic_enable: bool = setting(True, "The topic with the broker's name can be read and written.")
     auto_create_subscription_group: bool = setting(

@@ -140,8 +140,9 @@ class TopicAdmin:
                 raise _invalid(f"{key} is {count}: 0 to {QUEUES_MAX} queues are possible")
         if not 0 <= config.perm <= PERM_MAX:
             raise _invalid(f"perm is {config.perm}: it can be 6 read and write, 4 read only, 2 write only")
-        if (config.attributes or {}).get("+message.type") == "MIXED":
-            raise _invalid("MIXED message type is not supported.")
+        mixed = (config.attributes or {}).get("+message.type") == "MIXED"
+        if mixed and not self._broker.config.enable_mixed_message_type:
+            raise _invalid("MIXED message type is not supported. (enableMixedMessageType is false)")
 
     def _check_name(self, topic: str) -> None:
         try:
