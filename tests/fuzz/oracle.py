@@ -3,7 +3,7 @@
     python -m tests.fuzz.oracle [--minutes M] [--seed N] [--against CHECKOUT]     lives with settings drawn by lot
 
     Load ─ bursts of many connections, cut at random ─┬▶ Side: compiled code, connections in the fast loop
-         ─ barrier ─ changes of topics and settings   └▶ Side: MQLAKE_NO_JIT=1        answers, at the end logs, queues,
+         ─ barrier ─ changes of topics and settings   └▶ Side: MQLAKE_NO_NATIVE=1     answers, at the end logs, queues,
          ─ barrier ─ pulls, offsets, …                                                offsets, counters: compared
 
 A queue belongs to one connection while messages are sent, so that its order is known; with one connection the logs are
@@ -123,9 +123,9 @@ class Side(MqlakeBroker):
     def start(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if self.compiled:
-                patch.delenv("MQLAKE_NO_JIT", raising=False)
+                patch.delenv("MQLAKE_NO_NATIVE", raising=False)
             else:
-                patch.setenv("MQLAKE_NO_JIT", "1")
+                patch.setenv("MQLAKE_NO_NATIVE", "1")
             if self.source is not None:
                 patch.setenv("PYTHONPATH", str(self.source))
             super().start()
