@@ -279,5 +279,5 @@ def test_exit_status(place: Path, tmp_path: Path) -> None:
     for (args, expected), result in zip(cases, done[len(before) :], strict=True):
         assert result["status"] == expected, (args, expected, result)
         assert "Traceback" not in result["err"], (args, result)
-        if expected or args in EMPTY and "--max" not in args:
+        if expected or (args in EMPTY and "--max" not in args):
             assert result["err"].strip() or result["out"].strip(), args  # it says what
