@@ -99,3 +99,14 @@ def test_what_fails_is_said_with_what_the_program_said(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "tools" / "try_wheel.py"), str(broken), "--uv", uv()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "failed with" in done.stderr and broken.name in done.stderr
+
+
+def test_an_older_build_of_the_same_version_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    """Of mqlake-client, which uv finds beside the wheel: its files did not fit those of the wheel that was tried."""
+    asked, uv_like = tmp_path / "asked", tmp_path / "uv"
+    uv_like.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n[ "$1" != pip ]\n')
+    uv_like.chmod(0o755)
+    command = [sys.executable, str(ROOT / "tools" / "try_wheel.py"), "mqlake-1-py3-none-any.whl"]
+    done = subprocess.run([*command, "--uv", str(uv_like)], capture_output=True, check=False)
+    assert done.returncode
+    assert "--refresh-package mqlake-client" in asked.read_text().splitlines()[-1]

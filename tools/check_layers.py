@@ -26,7 +26,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "mqlake"
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "native": {"NO_JIT", "message", "formats", "remoting"},
+    "native": {"NO_NATIVE", "message", "formats", "remoting"},
     "base": {"errors"},
     "message": {"errors", "base"},
     "formats": {"native", "errors", "base", "message"},

@@ -42,7 +42,8 @@ KNOWN = {
     "zstandard",
 }
 
-INSTALL = ["pip", "install", "--quiet", "--link-mode=copy"]
+INSTALL = ["pip", "install", "--quiet", "--link-mode=copy", "--refresh-package", "mqlake-client"]
+"""uv keeps what it has installed by name and version: an older build of this version would be taken."""
 TRIAL = "echo hello | mqlake store append --topic T --set mappedFileSizeCommitLog=1m s && mqlake store dump s"
 """What a new installation has to be able to do."""
 

@@ -268,7 +268,9 @@ def sbom(distribution: Distribution, wheel: Path, uv: str, python: str, lock: Pa
         venv, made = f"{directory}/venv", Path(directory, "bom.json")
         run(uv, "venv", "--quiet", "--no-project", "--python", python, venv)
         links = ["--find-links", str(wheel.parent), "--constraint", str(lock)]
-        run(uv, "pip", "install", "--quiet", "--python", venv, *links, str(wheel))
+        # uv keeps what it has installed by name and version, as an earlier rehearsal
+        fresh = ("--refresh-package", "mqlake-client")
+        run(uv, "pip", "install", "--quiet", "--python", venv, *fresh, *links, str(wheel))
         declared = ["--pyproject", str(distribution.directory / "pyproject.toml"), "--mc-type", "application"]
         options = ["--output-reproducible", "--sv", "1.6", "--of", "JSON", "-o", str(made)]
         env = os.environ | {"SOURCE_DATE_EPOCH": str(when)}

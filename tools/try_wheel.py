@@ -34,6 +34,8 @@ SHARED = {
     "share/fish/vendor_completions.d/mqlake.fish": "complete",
 }
 """Files beside the package, and what each has in it."""
+FRESH = ("--refresh-package", "mqlake-client")
+"""For uv, which keeps what it has installed by name and version: an older build of this version would be taken."""
 SUITE = """
 from mqlake.client import Message
 from mqlake.client.blocking import Producer
@@ -81,7 +83,7 @@ class Trial:
         constraint = ["--constraint", str(self.constraint)] if self.constraint else []
         if self.uv:
             self.run(self.uv, "venv", "--quiet", "--python", sys.executable, str(self.prefix))
-            pip = [self.uv, "pip", "install", "--quiet", "--python", str(self.prefix)]
+            pip = [self.uv, "pip", "install", "--quiet", "--python", str(self.prefix), *FRESH]
         else:
             venv.create(self.prefix, with_pip=True)
             pip = ["python", "-m", "pip", "install", "--quiet"]

@@ -4,5 +4,5 @@ import os
 
 __version__ = "0.1.0"
 
-NO_JIT = os.environ.get("MQLAKE_NO_JIT", "0") not in ("", "0")
-"""MQLAKE_NO_JIT=1: plain Python does all work, native code is not imported."""
+NO_NATIVE = os.environ.get("MQLAKE_NO_NATIVE", "0") not in ("", "0")
+"""MQLAKE_NO_NATIVE=1: plain Python does all work, native code is not imported."""

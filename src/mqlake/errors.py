@@ -30,7 +30,8 @@
     │   ├── ProtocolError           the peer sent bytes that are no frame; its connection is closed
     │   ├── HeaderError             a field of a command's header is missing or of the wrong type
     │   ├── RemotingConnectError    no connection, or it was lost before the answer
-    │   │   └── CertificateError    somebody answers, with a certificate that cannot be accepted; says what to do
+    │   │   └── HandshakeError      somebody answers, but not to TLS
+    │   │       └── CertificateError    with a certificate that cannot be accepted; says what to do
     │   ├── RemotingTimeoutError    no answer in time
     │   ├── RemotingTooMuchError    more requests in flight than allowed
     │   └── ResponseError           the answer is a response code other than SUCCESS
@@ -261,7 +262,11 @@ class RemotingConnectError(RemotingError):
         super().__init__(f"{address}: {reason}")
 
 
-class CertificateError(RemotingConnectError):
+class HandshakeError(RemotingConnectError):
+    pass
+
+
+class CertificateError(HandshakeError):
     pass
 
 

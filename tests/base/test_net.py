@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
 
-from mqlake.base.net import format_address, is_every_address, local_address, parse_address
+from mqlake.base.net import format_address, is_every_address, local_address, parse_address, reason_of
 from mqlake.errors import RemotingConnectError
 
 
@@ -58,3 +59,20 @@ def test_without_a_route_it_is_the_loopback_address(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert local_address() == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            OSError(errno.EADDRINUSE, "error while attempting to bind on ('::1', 80)"),
+            "Address already in use",
+        ),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (OSError(10061, "actively refused"), "actively refused"),
+        (ConnectionResetError(), "ConnectionResetError"),
+        (RuntimeError("closed"), "closed"),
+    ],
+)
+def test_a_reason_has_words_and_no_address(error: Exception, text: str) -> None:
+    assert reason_of(error) == text

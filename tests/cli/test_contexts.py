@@ -85,6 +85,8 @@ def test_which_counts() -> None:
     assert seen("--context", "prod", "-n", "elsewhere:1") == "elsewhere:1 me s3cret False"
     assert seen("--access-key", "other", "--secret-key", "x") == "10.9.9.9:9876 other x False"
     assert seen("--tls") == "10.9.9.9:9876 me s3cret True"
+    for half in ("access", "secret"):  # requests would go unsigned
+        assert "without its" in seen("-n", "elsewhere:1", f"--{half}-key", "alone")
     assert seen("--context", "prd") == "unknown context 'prd'; did you mean 'prod'?"
 
 

@@ -26,6 +26,7 @@ SEPARATORS = set("|;&<>()")
 PLACEHOLDER = re.compile(r"…|\.\.\.|[A-Z]+")
 OF_OTHERS = {
     "--full-refresh-all": "spark-pipelines",
+    "--refresh-package": "uv",
     "--ulimit": "docker",
     "--include": "tools/build_native.py",
     "--machine": "tools/build_native.py",

@@ -8,8 +8,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
+from mqlake import native
 from mqlake.cli.main import cli
 from tests.cli.test_serve import MQLAKE
 from tests.waiting import PATIENCE_S
@@ -39,6 +41,16 @@ def test_what_a_killed_one_left_goes_with_the_next_one(tmp_path: Path) -> None:
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_native_code_does_the_work(tmp_path: Path) -> None:
+    if native.module("records") is None:
+        pytest.skip("nothing is compiled here")
+    process, _ = started(tmp_path)
+    mapped = Path(f"/proc/{process.pid}/maps").read_text()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert str(Path(native.__file__).parent) in mapped
 
 
 def test_a_directory_is_not_ephemeral(tmp_path: Path) -> None:

@@ -328,6 +328,8 @@ def test_a_second_ctrl_c_ends_the_program_by_the_signal() -> None:
         (["consume", "T", "--tags", "a", "--sql", "b"], 2, "either --tags or --sql"),
         (["consume", "a b"], 1, "contains ' '"),
         (["consume", "T", "--body", "text"], 2, "--body is for --json"),
+        (["produce", "T", "no such file"], 1, "error: no such file: No such file"),
+        (["produce", "T", "-m", "{}", "--format", "json"], 2, "-m gives a body as it is"),
         (["produce", "T", "-p", "x"], 2, "not NAME=VALUE"),
         (["produce", "T", "-p", "KEYS=x"], 2, "reserved by RocketMQ"),
         (["produce", "SCHEDULE_TOPIC_XXXX", "-m", "x"], 1, "the broker's own"),

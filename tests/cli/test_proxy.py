@@ -155,6 +155,9 @@ def test_a_port_that_is_taken_is_an_error_for_who_asked_for_it(tmp_path: Path):
         result = CliRunner().invoke(cli, [*command, f"--grpc-port={port}"])
         assert result.exit_code == 2
         assert "use --grpc-port to choose another port" in result.output
+        result = CliRunner().invoke(cli, ["proxy", "--host=127.0.0.1", f"--port={port}"])
+        assert result.exit_code == 2
+        assert "Address already in use; use --port to choose another port" in result.output
 
 
 @pytest.mark.parametrize("text", ["a b", "host:99999", "host:1:2:3", "::1", "[::1"])

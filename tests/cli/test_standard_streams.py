@@ -153,7 +153,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], d
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "PATH": "/usr/bin:/bin",
             "HOME": str(place),
-            "MQLAKE_NO_JIT": "1",  # `compile` would take a minute
         },
         check=False,
     )

@@ -187,6 +187,18 @@ def test_every_page_keeps_its_layout_and_the_policy(served: Served, chromium: Ch
     assert not different or "MQLAKE_LAYOUT" in os.environ
 
 
+@pytest.mark.parametrize("path", ["/topics", "/groups"])
+def test_lists_are_level_and_their_names_are_readable(served: Served, chromium: Chromium, path: str) -> None:
+    middle = "(box => (box.top + box.bottom) / 2)(document.querySelector('{}').getBoundingClientRect())"
+    chromium.open(served.url + path)
+    chromium.resize(1280, 900)
+    filter_box, pills = (chromium.run(middle.format(each)) for each in ("form.filter input", "nav.sub a"))
+    assert abs(filter_box - pills) <= 1
+    chromium.resize(390, 844)
+    assert chromium.run("document.querySelector('tr[data-row] td').offsetWidth") >= 120
+    chromium.resize(1280, 900)
+
+
 def test_ten_thousand_topics_are_paged_filtered_and_walked_by_keys(
     served: Served, chromium: Chromium
 ) -> None:

@@ -3,7 +3,7 @@
     python -m tests.fuzz.oracle [--minutes M] [--seed N] [--against CHECKOUT]     lives with settings drawn by lot
 
     Load ─ bursts of many connections, cut at random ─┬▶ Side: native code, gRPC on nghttp2
-           gRPC clients beside them (`grpc_load`)     └▶ Side: MQLAKE_NO_JIT=1, gRPC on grpcio
+           gRPC clients beside them (`grpc_load`)     └▶ Side: MQLAKE_NO_NATIVE=1, gRPC on grpcio
          ─ barrier ─ changes of topics and settings          answers, at the end logs, queues, offsets, counters:
          ─ barrier ─ pulls, offsets, …                       compared
 
@@ -138,9 +138,9 @@ class Side(MqlakeBroker):
     def start(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if self.compiled:
-                patch.delenv("MQLAKE_NO_JIT", raising=False)
+                patch.delenv("MQLAKE_NO_NATIVE", raising=False)
             else:
-                patch.setenv("MQLAKE_NO_JIT", "1")
+                patch.setenv("MQLAKE_NO_NATIVE", "1")
             if self.source is not None:
                 patch.setenv("PYTHONPATH", str(self.source))
             super().start()

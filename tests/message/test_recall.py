@@ -24,5 +24,5 @@ def test_what_is_no_handle_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("handle", ["", "!", "äöü", "dj"])
 def test_what_is_no_base64_is_refused(handle: str) -> None:
-    with pytest.raises(MessageError, match="recall handle is invalid"):
+    with pytest.raises(MessageError, match="recall handle is invalid: use the one that the send"):
         decode_recall_handle(handle)

@@ -19,6 +19,7 @@ import trustme
 from mqlake.errors import (
     ConfigError,
     FormatError,
+    HandshakeError,
     RemotingConnectError,
     RemotingTimeoutError,
     RemotingTooMuchError,
@@ -838,6 +839,17 @@ def test_a_server_without_a_certificate_closes_tls_connections(run, caplog):
 
     run(main())
     assert "TLS is not configured here" in caplog.text
+
+
+def test_a_call_with_tls_to_a_server_without_it_says_so(run):
+    async def main():
+        async with serving() as service, RemotingClient(tls=client_context(verify=False)) as client:
+            with pytest.raises(
+                HandshakeError, match=r"the TLS handshake failed; is it .* without TLS\? \(\w"
+            ):
+                await client.call(service.address, request(BUSY))
+
+    run(main())
 
 
 def test_only_answers_may_have_large_headers(run):

@@ -15,7 +15,10 @@ from mqlake.spark import requirements as parts
 def test_java_is_looked_for_where_spark_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(MissingPartError, match=r"no java on the PATH.*apt-get install openjdk-17"):
+    with pytest.raises(
+        MissingPartError,
+        match=r"^Java 17 or newer .*no java on the PATH.*openjdk-21-jdk-headless \(where there is none, openjdk-17",
+    ):
         parts.require_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingPartError, match="without bin/java"):

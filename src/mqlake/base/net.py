@@ -34,6 +34,17 @@ def parse_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def reason_of(error: Exception) -> str:
+    """What went wrong with a connection or a listener, never empty. The texts of event loops and of create_server
+    repeat the address, so the system's own is taken where there is one."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number and number > 0:  # an unknown host name has one below 0
+        text = os.strerror(number)
+        if not text.startswith("Unknown error"):  # as of Windows' numbers of sockets
+            return text
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 def require_free_port(host: str, port: int) -> None:
     """ConfigError if a server cannot listen there now. For a command that opens the port only when it has changed
     something already."""
@@ -41,9 +52,7 @@ def require_free_port(host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()
     except OSError as error:
-        # create_server's own text repeats the address; an unknown host name has no errno above 0
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise ConfigError(f"cannot listen on {format_address((host, port))}: {why}") from error
+        raise ConfigError(f"cannot listen on {format_address((host, port))}: {reason_of(error)}") from error
 
 
 def is_every_address(host: str) -> bool:

@@ -18,8 +18,8 @@ from mqlake.cli.contexts import NAME_VARIABLE, Context, Contexts, read_contexts
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
 from mqlake.errors import (
-    CertificateError,
     ConfigError,
+    HandshakeError,
     MissingPartError,
     MqlakeError,
     NoNameServerError,
@@ -195,7 +195,10 @@ def client_config(
     *,
     tls_cert: str = "",
 ) -> ClientConfig:
-    """Raises ConfigError if the file `tls_ca` or `tls_cert` cannot be used."""
+    """Raises ConfigError if the file `tls_ca` or `tls_cert` cannot be used, or one of two keys is missing."""
+    if bool(access_key) != bool(secret_key):
+        given, missing = ("an access key", "secret") if access_key else ("a secret key", "access")
+        raise ConfigError(f"{given} without its {missing} key: give --{missing}-key too, or --credentials")
     context = None
     if tls or tls_ca or tls_cert:
         context = client_context(trust_cert_path=tls_ca, cert_path=tls_cert, verify=bool(tls_ca))
@@ -232,7 +235,7 @@ def _hints(context: str) -> Iterator[None]:
     except MqlakeError as error:
         if isinstance(error, ConfigError | MissingPartError) and not isinstance(error, NotFoundError):
             raise
-        if isinstance(error, NoNameServerError) and not isinstance(error.__cause__, CertificateError):
+        if isinstance(error, NoNameServerError) and not isinstance(error.__cause__, HandshakeError):
             correct = (
                 f"`mqlake context set {context} -n HOST:PORT`" if context else f"-n or {NAMESRV_VARIABLE}"
             )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 
 import click
 from click.core import ParameterSource
 
-import mqlake
 from mqlake.base.work_directory import work_directory
 
 PREFIX = "mqlake-ephemeral-"
@@ -28,12 +26,7 @@ SETTINGS = {
 
 
 def prepare() -> str:
-    """A directory that is deleted when this process ends, or, if it is killed, when the next one starts.
-
-    Compiled code is not loaded from now on: it takes 150 MB, and pays after more messages than tests send.
-    """
-    mqlake.NO_JIT = True
-    os.environ["MQLAKE_NO_JIT"] = "1"  # for brokers in processes of their own
+    """A directory that is deleted when this process ends, or, if it is killed, when the next one starts."""
     return work_directory(tempfile.gettempdir(), PREFIX)
 
 

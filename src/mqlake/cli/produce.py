@@ -336,7 +336,7 @@ def produce(
     has_more_to_say = True
     try:
         run(main())
-    except MqlakeError:
+    except (MqlakeError, OSError):
         has_more_to_say = job.sent > 0 or as_json  # else the error says all
         raise
     finally:
@@ -381,6 +381,8 @@ class _Job:
             raise click.UsageError("--by-key excludes --batch and --queue")
         if self.texts and self.files:
             raise click.UsageError("use either -m or FILES")
+        if self.texts and self.kind != "lines":
+            raise click.UsageError(f"--format {self.kind} is for FILES and stdin: -m gives a body as it is")
         if self.count is not None and not self.texts:
             raise click.UsageError("--count needs -m")
         if self.template.is_filled and self.kind == "json":

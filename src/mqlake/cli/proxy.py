@@ -12,6 +12,7 @@ from mqlake.broker.config import GrpcServerKind
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.grpc_endpoint import GRPC_PORT, require_grpc, start_proxy, where_it_serves
 from mqlake.cli.logs import log_options
+from mqlake.cli.options import port_to_choose
 from mqlake.cli.output import note_where_it_listens, print_json_line
 from mqlake.cli.serve import settle
 from mqlake.cli.stopping import stop_event
@@ -100,7 +101,8 @@ async def _serve(
     kind: GrpcServerKind,
 ) -> None:
     stop = stop_event()
-    server = await start_proxy(where, port, host, advertise, tls, auth, kind)
+    with port_to_choose("--port"):
+        server = await start_proxy(where, port, host, advertise, tls, auth, kind)
     settle()
     try:
         address = where_it_serves(server, host)

@@ -8,7 +8,7 @@ import socket
 
 import uvicorn
 
-from mqlake.base.net import format_address
+from mqlake.base.net import format_address, reason_of
 from mqlake.console.app import Console, ConsoleConfig
 from mqlake.errors import ConfigError
 
@@ -38,7 +38,9 @@ class ConsoleServer:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listening = socket.create_server((host, port), family=family, backlog=1024)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {format_address((host, port))}: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot listen on {format_address((host, port))}: {reason_of(error)}"
+            ) from error
         self.address = format_address(listening.getsockname()[:2])
         config = uvicorn.Config(
             self.console.app,

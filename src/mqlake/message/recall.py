@@ -37,4 +37,5 @@ def decode_recall_handle(handle: str) -> RecallHandle:
             raise ValueError(f"version {version!r}")
         return RecallHandle(topic, broker_name, int(timestamp), uniq_key)
     except (ValueError, UnicodeError, binascii.Error) as error:
-        raise MessageError(f"recall handle is invalid: {error}") from None
+        text = "recall handle is invalid: use the one that the send of a delayed message returned"
+        raise MessageError(text) from error

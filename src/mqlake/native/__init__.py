@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 
 def module(name: str) -> ModuleType | None:
-    """The compiled module of this name; None where it has not been compiled, and with MQLAKE_NO_JIT=1."""
-    return None if mqlake.NO_JIT else _module(name)
+    """The compiled module of this name; None where it has not been compiled, and with MQLAKE_NO_NATIVE=1."""
+    return None if mqlake.NO_NATIVE else _module(name)
 
 
 @functools.cache
@@ -41,5 +41,5 @@ def _module(name: str) -> ModuleType | None:
 def _warn() -> None:
     logger.warning(
         "mqlake was installed without native code, so plain Python does what it would do many times faster. Install "
-        "it where there is a C compiler, or set MQLAKE_NO_JIT=1 to say that this is intended."
+        "it where there is a C compiler, or set MQLAKE_NO_NATIVE=1 to say that this is intended."
     )

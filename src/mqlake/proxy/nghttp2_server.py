@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Iterable
 
 from mqlake.base.background import BackgroundWork
-from mqlake.base.net import format_address
+from mqlake.base.net import format_address, reason_of
 from mqlake.errors import ConfigError
 from mqlake.proxy.grpc_call import GrpcCall, opener
 from mqlake.proxy.http2 import READ_SIZE, Http2Connection
@@ -59,7 +59,7 @@ class NgHttp2Server:
         except OSError as error:
             await self._stop_listening()
             where = format_address((host, port))
-            raise ConfigError(f"cannot listen on {where} for gRPC: {error.strerror or error}") from error
+            raise ConfigError(f"cannot listen on {where} for gRPC: {reason_of(error)}") from error
         self._looking = asyncio.create_task(self._look(), name="gRPC connections")
         return port
 

@@ -13,8 +13,14 @@ import asyncio
 import logging
 import ssl
 
-from mqlake.base.net import parse_address
-from mqlake.errors import CertificateError, RemotingConnectError, RemotingTimeoutError, ResponseError
+from mqlake.base.net import parse_address, reason_of
+from mqlake.errors import (
+    CertificateError,
+    HandshakeError,
+    RemotingConnectError,
+    RemotingTimeoutError,
+    ResponseError,
+)
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint, Limits
@@ -90,8 +96,14 @@ class RemotingClient(Endpoint, Service):
             raise RemotingConnectError(address, f"no connection within {timeout_s:g} s") from None
         except ssl.SSLCertVerificationError as error:
             raise CertificateError(address, why_unaccepted(host, error)) from error
-        except (OSError, ssl.SSLError) as error:
-            raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
+        except OSError as error:  # ssl.SSLError is one
+            reason = reason_of(error)
+            # a connection that is refused, or an address that nobody has, comes before the handshake
+            lost = isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError)
+            if self._ssl is not None and lost:
+                hint = "the TLS handshake failed; is it a server without TLS?"
+                raise HandshakeError(address, f"{hint} ({reason})") from error
+            raise RemotingConnectError(address, f"cannot connect: {reason}") from error
         if self._stopped:
             connection.abort()
             raise RemotingConnectError(address, "the client is closed")

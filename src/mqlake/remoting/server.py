@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Iterator
 
+from mqlake.base.net import reason_of
 from mqlake.errors import ConfigError
 from mqlake.remoting.connection import Connection, Endpoint, Limits
 from mqlake.remoting.files_kept import FilesKept
@@ -123,9 +124,7 @@ def _telling_what_is_wrong(address: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # the loop's own text repeats the address; an unknown host name has no errno above 0
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise ConfigError(f"cannot listen on {address}: {why}") from error
+        raise ConfigError(f"cannot listen on {address}: {reason_of(error)}") from error
 
 
 async def _bound_alone(host: str, port: int) -> socket.socket:

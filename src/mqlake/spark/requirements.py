@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 JAVA_VERSION_MIN = 17
 WORKER_IMPORT_S = 60.0
-INSTALL_JAVA = "apt-get install openjdk-17-jdk-headless"
+INSTALL_JAVA = "apt-get install openjdk-21-jdk-headless (where there is none, openjdk-17-jdk-headless)"
 INSTALL_SPARK = "pip install 'mqlake[spark]'"
 INSTALL_CONNECT = "pip install 'mqlake[connect]'"
 NOT_FOUND = "[DATA_SOURCE_NOT_FOUND]"
@@ -95,7 +95,7 @@ def require_java() -> None:
     java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
     if java is None:
         where = f"JAVA_HOME is {home}, without bin/java" if home else "no java on the PATH"
-        raise MissingPartError(f"Java {JAVA_VERSION_MIN}", INSTALL_JAVA, why=where)
+        raise MissingPartError(f"Java {JAVA_VERSION_MIN} or newer", INSTALL_JAVA, why=where)
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', shown)
     if found is None or int(found.group(1)) < JAVA_VERSION_MIN:

@@ -222,6 +222,7 @@ def test_a_life(tmp_path: Path, format: str) -> None:
     assert json.loads(invoke("run", home, "--topic", ORDERS, "--json").stdout)[0]["rows"] == 30
     assert rows_in(table) == expected(store)
     assert json.loads(invoke("orphans", home, "--json").stdout) == []
+    assert "no table has files" in invoke("orphans", home).stderr
     invoke("expire", home, "--older-than", "1h")
     assert "NOT SOUND" not in invoke("verify", home, "--sample", "0").stdout
 

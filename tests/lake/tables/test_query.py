@@ -67,8 +67,12 @@ def test_as_of_a_moment(tables: list[TopicTable], tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said(tables: list[TopicTable], tmp_path: Path) -> None:
-    with pytest.raises(NotThereError, match="Nobody"):
-        query("select 1 from Nobody", tables)
+    with pytest.raises(NotThereError, match=r"^there is no table Nobody; there are Orders, Other, log$"):
+        query("select 1 from Nobody", tables, views={"log": list})
+    with pytest.raises(NotThereError, match="there is no table Ordrs; did you mean 'Orders'"):
+        query("select 1 from Ordrs", tables)
+    with pytest.raises(ConfigError, match=r'syntax error at or near "selec"$'):
+        query("selec 1", tables)
     with pytest.raises(ConfigError, match="nothing") as refused:
         query("select nothing from Orders", tables)
     assert not isinstance(refused.value, NotThereError) and str(refused.value).strip() == str(refused.value)
@@ -111,5 +115,9 @@ def test_views_beside_the_tables(tables: list[TopicTable]) -> None:
     assert query("select * from heads join log using (one)", tables, views=views)[1] == [(1,)]
     assert made == ["log", "heads"]
     assert query('select * from Other, "heads" limit 1', tables, views=views)[0][-1] == "one"
+    made.clear()
+    for asked in ("describe log", "summarize log", "table log", "desc log"):
+        assert "one" in query(asked, tables, views=views)[1][0] + tuple(query(asked, tables, views=views)[0])
+    assert set(made) == {"log"}
     with pytest.raises(NotThereError, match="heads"):
         query("select * from heads", tables)

@@ -23,7 +23,7 @@ def test_two_do_not_write_to_one_directory(zookeeper: EmbeddedZookeeper) -> None
 def test_parts_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert any("zookeeper" in jar for jar in find_jars())
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(MissingPartError, match="openjdk"):
+    with pytest.raises(MissingPartError, match="default-jre-headless"):
         EmbeddedZookeeper(str(tmp_path)).start()
     monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(embedded, "DEBIAN_JARS", str(tmp_path))

@@ -20,6 +20,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import LogReader, open_log
+from tests.ports import free_port
 from tests.store.archive.places import DyingPlace, FlakyPlace, Killed, Place, tries
 from tests.store.small_store import fill
 
@@ -264,3 +265,9 @@ def test_heads_of_archived_files_come_along_and_go_with_them(store: Path, tmp_pa
     uploader.refresh(log_of(store))
     assert expire(uploader, 0, 1, 0)
     assert not place.sizes("heads")
+
+
+def test_a_place_that_is_not_reached_is_named() -> None:
+    url = f"ftp://127.0.0.1:{free_port()}/store"
+    with pytest.raises(ArchiveUnavailableError, match=f"^{url} cannot be reached: Connection refused$"):
+        Target(url)

@@ -13,7 +13,7 @@ broker do more than store and answer: no delay, no timer, no retry or other topi
 allowed; as a half message with its producer's group, and no time before which it is not to be asked for; to a topic
 that SendMessageProcessor has stored messages of. The log's bytes and the answers are those of the slow path.
 
-Where native code has not been compiled, and with MQLAKE_NO_JIT=1, all sends take the slow path.
+Where native code has not been compiled, and with MQLAKE_NO_NATIVE=1, all sends take the slow path.
 """
 
 from __future__ import annotations

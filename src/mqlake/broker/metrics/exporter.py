@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mqlake.auth.sources import SourceList
-from mqlake.base.net import format_address, is_every_address
+from mqlake.base.net import format_address, is_every_address, reason_of
 from mqlake.broker.metrics.families import Families, Family, Sources
 from mqlake.broker.metrics.guard import guarded
 from mqlake.broker.metrics.health import Health, with_health
@@ -62,7 +62,7 @@ class MetricsExporter:
             self._server = start_http_server(port, host, registry)
         except OSError as error:
             raise ConfigError(
-                f"metrics cannot be served on {host}:{port}: {error.strerror or error}; "
+                f"metrics cannot be served on {host}:{port}: {reason_of(error)}; "
                 "set metricsPromExporterPort (0: any free one) or metricsExporterType=DISABLE"
             ) from error
         server = self._server[0]

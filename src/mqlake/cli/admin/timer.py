@@ -16,7 +16,7 @@ from mqlake.cli.admin.shared import (
     topic_option,
 )
 from mqlake.cli.options import Whole
-from mqlake.cli.output import print_fields, print_json, print_json_line, print_table, time_text
+from mqlake.cli.output import note, print_fields, print_json, print_json_line, print_table, time_text
 from mqlake.client.admin import Admin
 from mqlake.formats.timer import TimerCheckpointData
 from mqlake.message import (
@@ -82,6 +82,8 @@ async def list_(
     They are read from rmq_sys_wheel_timer, from its beginning on; `mqlake store timers` on the broker's machine lists
     them by due time, and is quicker.
     """
+    if topic is not None:
+        await admin.examine_topic_route_info(topic)
     left = count_max
     for name, address in await targets(admin, broker, cluster):
         until = TimerCheckpointData.decode(
@@ -103,6 +105,8 @@ async def list_(
                 else:
                     kind = "  recall" if shown["isRecall"] else ""
                     click.echo(f"{time_text(shown['due'])}  {shown['topic']}  {shown['uniqKey']}{kind}")
+    if left == count_max and not as_json:
+        note("no timer message waits")
 
 
 def _pending(message: MessageExt, until: int, topic: str | None) -> dict[str, Any] | None:

@@ -122,6 +122,8 @@ def orphans(given: Given, older_than: float, delete: bool, yes: bool, as_json: b
     else:
         for name, path, size in found:
             click.echo(f"{name}  {size_text(size)}  {path}")
+        if not found:
+            note("no table has files that no version refers to")
     if delete and found:
         confirm(f"delete {count_text(len(found), 'file')}", yes=yes, as_json=as_json)
         from mqlake.lake.tables.files import delete_paths

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import orjson
 
-from mqlake.base.net import parse_address
+from mqlake.base.net import parse_address, reason_of
 from mqlake.cli.options import Whole, confirm, json_option, yes_option
 from mqlake.cli.output import print_fields, print_json
 from mqlake.errors import ConfigError, RemotingConnectError
@@ -39,7 +39,7 @@ def asked(admin: str, method: str, path: str, **query: object) -> Any:
         answer = connection.getresponse()
         value = orjson.loads(answer.read())
     except (OSError, http.client.HTTPException) as error:
-        raise RemotingConnectError(admin, getattr(error, "strerror", None) or str(error)) from None
+        raise RemotingConnectError(admin, reason_of(error)) from None
     except orjson.JSONDecodeError:
         raise RemotingConnectError(admin, "this is not the answer of a MetaQ broker") from None
     finally:

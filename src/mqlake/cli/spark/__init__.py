@@ -27,5 +27,5 @@ COMMANDS = {
 def spark() -> None:
     """Jobs over whole logs with Apache Spark, on all cores, or on a cluster with --master.
 
-    DIR is the root directory of a store. Requires Java 17 and `pip install 'mqlake[spark]'`.
+    DIR is the root directory of a store. Requires Java 17 or newer and `pip install 'mqlake[spark]'`.
     """

@@ -8,9 +8,13 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from mqlake.errors import ConfigError, NotThereError, TableError
+from mqlake.errors import ConfigError, NotThereError, TableError, did_you_mean, nearest
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.topic import TopicTable
+
+_NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+_BEFORE_TABLES = "from|join|table|describe|desc|summarize|copy"
+"""Words of SQL that a table's name follows."""
 
 
 def query(
@@ -21,7 +25,7 @@ def query(
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The names of the columns and the rows of a SELECT. Only topics whose tables are named in the text are read; all
     of them as of the moment the query begins. `views`: other names, and what makes their datasets, for those that no
-    table has and that a FROM or JOIN names.
+    table has and that are named where a table's name stands.
 
     Raises ConfigError for what DuckDB refuses, NotThereError for a table that is not there, TableError for what cannot
     be read, MissingPartError, and what union_of() raises.
@@ -41,7 +45,7 @@ def query(
         named = {table.topic.table.lower() for table in tables}
         for name, make in views.items():
             if name.lower() not in named and re.search(
-                rf'(?:\b(?:from|join)\s|,)\s*"?{name}\b(?!\s*\()', sql, re.IGNORECASE
+                rf'(?:\b(?:{_BEFORE_TABLES})\s|,)\s*"?{name}\b(?!\s*\()', sql, re.IGNORECASE
             ):
                 connection.register(name, make())
         result = connection.execute(sql)
@@ -52,7 +56,16 @@ def query(
         reason, reading, _ = str(error).partition("Detail: Python exception:")
         if reading:  # of ours, which DuckDB gives with a traceback
             raise TableError(reason.removeprefix("Invalid Input Error: ").rstrip(". \n")) from error
-        is_missing = isinstance(error, duckdb.CatalogException) and "does not exist" in reason
-        raise (NotThereError if is_missing else ConfigError)(reason.strip()) from error
+        reason, _, _ = reason.partition(
+            "\n\nLINE "
+        )  # a line and a mark below it, which mean nothing in a sentence
+        missing = _NO_TABLE.search(reason) if isinstance(error, duckdb.CatalogException) else None
+        if missing is not None:  # DuckDB would suggest tables of its own
+            names = dict.fromkeys([*(table.topic.table for table in tables), *views])
+            there = f"there are {', '.join(names)}" if names else "there are none"
+            raise NotThereError(
+                f"there is no table {missing[1]}{did_you_mean(nearest(missing[1], names))}; {there}"
+            ) from error
+        raise ConfigError(reason.strip()) from error
     finally:
         connection.close()

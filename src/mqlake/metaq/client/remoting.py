@@ -12,7 +12,7 @@ import logging
 import random
 
 from mqlake.base.background import BackgroundWork
-from mqlake.base.net import parse_address
+from mqlake.base.net import parse_address, reason_of
 from mqlake.errors import RemotingConnectError, RemotingError
 from mqlake.metaq.formats.command import BooleanCommand, QuitCommand, Request, Response, VersionCommand
 from mqlake.metaq.wire.connection import Connection
@@ -74,9 +74,10 @@ class RemotingClient:
         try:
             async with asyncio.timeout(CONNECT_S):
                 _, connection = await loop.create_connection(Connection, host, port)
-        except (OSError, TimeoutError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or f"no connection within {CONNECT_S:g} s"
-            raise RemotingConnectError(address, reason) from None
+        except TimeoutError:
+            raise RemotingConnectError(address, f"no connection within {CONNECT_S:g} s") from None
+        except OSError as error:
+            raise RemotingConnectError(address, reason_of(error)) from None
         return connection
 
     async def _beat(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from mqlake.base.net import reason_of
 from mqlake.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class HttpServer:
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_MAX)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise ConfigError(f"cannot listen on {host}:{port}: {reason_of(error)}") from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

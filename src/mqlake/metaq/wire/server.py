@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from mqlake.base.net import reason_of
 from mqlake.errors import ConfigError
 from mqlake.metaq.wire.connection import BODY_MAX, Connection, Handler
 from mqlake.remoting.files_kept import FilesKept
@@ -56,7 +57,7 @@ class MetaServer:
                 reuse_address=True,
             )
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise ConfigError(f"cannot listen on {host}:{port}: {reason_of(error)}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._idle_checks.start(loop)
 

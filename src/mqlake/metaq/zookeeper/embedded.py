@@ -77,9 +77,7 @@ class EmbeddedZookeeper:
         """
         java = shutil.which("java")
         if java is None:
-            raise MissingPartError(
-                "Java", "apt-get install openjdk-17-jre-headless", why="ZooKeeper needs it"
-            )
+            raise MissingPartError("Java", "apt-get install default-jre-headless", why="ZooKeeper needs it")
         jars = find_jars()
         self.port = self.port or free_port()
         if _asked(self.port, b"ruok") is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mqlake.base.durable import fsync_dir, make_dirs
+from mqlake.base.net import reason_of
 from mqlake.errors import ArchiveUnavailableError, ConfigError, MissingPartError
 
 PIECE_BYTES = 16 << 20
@@ -49,6 +50,8 @@ class Target:
             raise MissingPartError(f"what opens {self.url}", INSTALL, why=str(error)) from None
         except (TypeError, ValueError) as error:
             raise ConfigError(f"archive {self.url}: {error}") from error
+        except OSError as error:  # some file systems connect at once, as that of FTP
+            raise ArchiveUnavailableError(f"{self.url} cannot be reached: {reason_of(error)}") from error
         return fs, str(root).rstrip("/")
 
     def __str__(self) -> str:

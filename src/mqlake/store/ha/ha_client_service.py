@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from mqlake.base.net import parse_address
+from mqlake.base.net import parse_address, reason_of
 from mqlake.base.service_thread import ServiceThread
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import MqlakeError
@@ -95,7 +95,7 @@ class HAClientService(ServiceThread):
             try:
                 sock = self._connect(address)
             except (OSError, MqlakeError) as error:
-                self._lost(f"cannot connect to the master at {address}: {_text(error)}")
+                self._lost(f"cannot connect to the master at {address}: {reason_of(error)}")
                 continue
             self._connected_to = address
             with sock:
@@ -170,7 +170,7 @@ class HAClientService(ServiceThread):
                     self._trouble.worked(f"replication: follows the master at {self._connected_to} again")
                 self._hold_bandwidth(size, now)
         except OSError as error:
-            return f"the connection to the master at {self._connected_to} broke: {_text(error)}"
+            return f"the connection to the master at {self._connected_to} broke: {reason_of(error)}"
         return "stopped"
 
     @property
@@ -194,7 +194,3 @@ def _send(sock: socket.socket, output: bytes) -> None:
     if sent < len(output):
         sock.settimeout(CONNECT_S)
         sock.sendall(output[sent:])
-
-
-def _text(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

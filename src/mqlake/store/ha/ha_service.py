@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from mqlake.base.net import reason_of
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig
@@ -140,7 +141,7 @@ class HAService:
         except OSError as error:
             listener.close()
             raise ConfigError(
-                f"cannot listen for slaves on {address}:{port} (haListenPort): {error.strerror or error}"
+                f"cannot listen for slaves on {address}:{port} (haListenPort): {reason_of(error)}"
             ) from None
         listener.setblocking(False)
         self._listener = listener
@@ -448,7 +449,7 @@ class HAService:
         try:
             sock, address = self._listener.accept()
         except OSError as error:
-            self._trouble.failed(f"a slave could not be accepted: {error.strerror or error}")
+            self._trouble.failed(f"a slave could not be accepted: {reason_of(error)}")
             time.sleep(GATHER_S)  # out of descriptors: it stays readable
             return
         self._trouble.worked("slaves are accepted again")
