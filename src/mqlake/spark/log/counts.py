@@ -246,9 +246,9 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
 
     def others(storage: Storage, files: Sequence[LogFile]) -> list[LogFile]:
         place = place_of(storage)
-        names = dict(place.files("")) if _heads_suffice(options, keys) else {}
+        names = dict(place.files("")) if heads_suffice(options, [key.column for key in keys]) else {}
         inside = files_within(files, RowFilter(options)) if names else []
-        looks = [*look_through(storage, place, names, inside, lambda heads: not unpack or _is_plain(heads))]
+        looks = [*look_through(storage, place, names, inside, lambda heads: not unpack or is_plain(heads))]
         warn(passed_over(place, looks))
         found = {look.file.file: look.heads for look in looks if look.heads is not None and look.made}
         for file in files:
@@ -262,7 +262,7 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
     return [*by_heads, *of_log]
 
 
-def _heads_suffice(options: LogOptions, keys: Sequence[Key]) -> bool:
+def heads_suffice(options: LogOptions, columns: Sequence[str]) -> bool:
     """True if heads have all that is asked for: of records without damage, whose bytes nobody wants checked."""
     by_offset = (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.PHYSICAL)
     return (
@@ -272,11 +272,11 @@ def _heads_suffice(options: LogOptions, keys: Sequence[Key]) -> bool:
         and options.keys is None
         and options.start.kind in by_offset
         and options.end.kind in by_offset
-        and all(key.column in HEADS_COLUMNS for key in keys)
+        and all(column in HEADS_COLUMNS for column in columns)
     )
 
 
-def _is_plain(heads: Heads) -> bool:
+def is_plain(heads: Heads) -> bool:
     """True if no record has messages of its own. UnfitHeadsError where that cannot be read."""
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
     from mqlake.lake.heads.valid import unfit_if_damaged
@@ -291,7 +291,7 @@ def _is_plain(heads: Heads) -> bool:
 
 
 def _wanted(options: LogOptions) -> pc.Expression | None:
-    """The heads that are counted, exactly, where _heads_suffice()."""
+    """The heads that are counted, exactly, where heads_suffice()."""
     topic, offset = pc.field("topic"), pc.field("physicalOffset")
     wanted = []
     if options.topics is not None:
