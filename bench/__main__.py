@@ -53,6 +53,7 @@ BENCHES = {
     "lake-table": "lake.lake_table",
     "lake-live": "lake_live.lake_live",
     "lake-query": "lake.lake_query",
+    "lake-narrow": "lake_narrow.lake_narrow",
     "lake-union": "lake.lake_union",
     "lake-commits": "lake_commits.lake_commits",
     "lake-memory": "lake_memory.lake_memory",

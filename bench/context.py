@@ -55,6 +55,8 @@ class Scale:
     lake_queues: int = 1_000
     lake_body: int = 4_000_000
     lake_topics: tuple[int, int] = (50, 200)
+    narrow_log: int = 8_000_000_000
+    narrow_file: int = GIB
     sends: int = 80_000
     batch_sends: int = 256_000
     drained: int = 1_024_000
@@ -99,6 +101,8 @@ QUICK = dataclasses.replace(
     start_rounds=1,
     memory_log=GIB,
     lake_log=128 * MIB,
+    narrow_log=GIB,
+    narrow_file=128 * MIB,
     sends=40_000,
     batch_sends=128_000,
     catch_up=GIB,

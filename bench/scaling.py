@@ -55,6 +55,7 @@ CURVES = {
     "slaves": Curve("scaling_broker.slaves", (0, 1, 2, 4), "slaves of a master"),
     "log": Curve("scaling_log.log", (1, 4, 16, 64, 1024, 8192), "files of a log, 64 messages each"),
     "plan": Curve("scaling_log.planning", (1, 4, 16, 64, 1024, 8192), "files of a log, 64 messages each"),
+    "sparse": Curve("scaling_log.sparse", (8, 64), "files of a log with heads, 1 GiB each, nearly all zeros"),
     "manifest": Curve(
         "scaling_log.manifest",
         (100, 1000, 10_000, 100_000),

@@ -6,7 +6,12 @@ What grows with messages or bytes has its rates in docs/performance.md.
 
 from __future__ import annotations
 
+import functools
+import json
 import os
+import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +44,11 @@ GIB = 1 << 30
 TOPICS_A_FILE = 10
 UPLOADS_A_FILE = 16
 """Of 64 MiB, which is archiveIntervalBytes."""
+SPARSE_FILE = GIB
+QUEUE_FILE = 300_000 * 20
+SPARSE_BODY = 1 << 16
+"""Zeros, which take no disk."""
+SPARSE_TOPICS, SPARSE_QUEUES = 100, 10_000
 
 
 def make_files(root: Path, files: int) -> int:
@@ -230,6 +240,113 @@ def planning(directory: Path, size: float) -> dict[str, float]:
     return figures
 
 
+def sparse(directory: Path, size: float) -> dict[str, float]:
+    """A log of `size` files, a message of 64 KiB in turn to each queue of each topic, and what questions take that its
+    heads answer: each in a process of its own, after a small log that loads the code."""
+    from mqlake.lake.heads.writer import HeadsWriter
+
+    small, root = directory / "small", directory / "store"
+    make_sparse(small, 3, 4 * MIB)
+    messages = make_sparse(root, int(size) + 1, SPARSE_FILE)
+    HeadsWriter(str(small)).run()
+    before = status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    began = time.process_time()
+    HeadsWriter(str(root)).run()
+    figures: dict[str, float] = {
+        "messages": messages,
+        "writing heads: CPU s": time.process_time() - began,
+        "writing heads: memory, MiB more": (status("VmHWM") - before) / MIB,
+    }
+    middle = messages // 2
+    topic, queue = middle % SPARSE_TOPICS, middle // SPARSE_TOPICS % SPARSE_QUEUES
+    for name, where in {
+        "one key": f"keys = 'key-{middle:07}'",
+        "one queue": f"topic = 'Sparse-{topic:02}' and queueId = {queue}",
+        "ten minutes": f"storeTimestamp >= make_timestamptz({middle * 1_000_000}) "
+        f"and storeTimestamp < make_timestamptz({(middle + 600) * 1_000_000})",
+    }.items():
+        command = [sys.executable, "-m", "bench.scaling_log", str(small), str(root), where]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parent.parent)
+        found = json.loads(done.stdout)
+        assert found["rows"] == min(600 if name == "ten minutes" else 1, messages - middle)
+        figures |= {f"{name}: {figure}": found[figure] for figure in ("CPU ms", "memory, MiB more")}
+    return figures
+
+
+def make_sparse(root: Path, files: int, file_size: int) -> int:
+    """A log of zeros between heads, so many files of which the last is half full, and its queues; the number of its
+    messages, a second each."""
+    directory, queues = root / "commitlog", root / "consumequeue"
+    directory.mkdir(parents=True)
+    size = len(_sparse_template())
+    a_file, number = (file_size - 8) // size, 0
+    for file in range(files):
+        count = a_file if file < files - 1 else a_file // 2
+        with (directory / offset_to_file_name(file * file_size)).open("wb", buffering=0) as out:
+            for row in range(count):
+                head, rest = _sparse_record(number, file * file_size + row * size)
+                os.pwrite(out.fileno(), head, row * size)
+                os.pwrite(out.fileno(), rest, (row + 1) * size - len(rest))
+                _put_unit(queues, number, file * file_size + row * size)
+                number += 1
+            if count == a_file:
+                os.pwrite(out.fileno(), encode_blank(file_size - count * size)[:8], count * size)
+            out.truncate(file_size)
+    return number
+
+
+def _sparse_record(number: int, offset: int) -> tuple[bytes, bytes]:
+    """What comes before and after the body."""
+    template = _sparse_template()
+    head, rest = bytearray(template[:88]), template[88 + SPARSE_BODY :]
+    of_topic, topic = divmod(number, SPARSE_TOPICS)
+    struct.pack_into(">i", head, 12, of_topic % SPARSE_QUEUES)
+    struct.pack_into(">qq", head, 20, of_topic // SPARSE_QUEUES, offset)
+    for position in (40, 56):
+        struct.pack_into(">q", head, position, number * STEP_MS)
+    return bytes(head), rest.replace(b"Sparse-00", b"Sparse-%02d" % topic).replace(
+        b"key-0000000", b"key-%07d" % number
+    )
+
+
+def _put_unit(queues: Path, number: int, offset: int) -> None:
+    of_topic, topic = divmod(number, SPARSE_TOPICS)
+    directory = f"{queues}/Sparse-{topic:02}/{of_topic % SPARSE_QUEUES}"
+    if of_topic < SPARSE_QUEUES:
+        os.makedirs(directory)
+    fd = os.open(f"{directory}/{offset_to_file_name(0)}", os.O_RDWR | os.O_CREAT)
+    unit = struct.pack(">qiq", offset, len(_sparse_template()), 0)
+    os.pwrite(fd, unit, of_topic // SPARSE_QUEUES * len(unit))
+    os.truncate(fd, QUEUE_FILE)
+    os.close(fd)
+
+
+@functools.cache
+def _sparse_template() -> bytes:
+    message = MessageExt("Sparse-00", bytes(SPARSE_BODY), properties={"KEYS": "key-0000000"})
+    message.born_host, message.store_host = BORN_HOST, STORE_HOST
+    return encode_message(message)
+
+
+def ask(root: Path, where: str) -> dict[str, float]:
+    """A question that reads the bodies; memory counts pages of mapped files."""
+    import duckdb
+
+    import mqlake.lake
+
+    before, began = status("VmRSS"), time.process_time()
+    Path("/proc/self/clear_refs").write_text("5")
+    log = mqlake.lake.scan(root)
+    connection = duckdb.connect()
+    connection.register("log", log)
+    query = f"select count(*), sum(octet_length(body)) from log where {where}"
+    ((rows, size),) = connection.execute(query).fetchall()
+    assert (size or 0) == rows * SPARSE_BODY
+    used = time.process_time() - began
+    return {"rows": rows, "CPU ms": used * 1e3, "memory, MiB more": (status("VmHWM") - before) / MIB}
+
+
 def bucket(directory: Path, size: float) -> dict[str, float]:
     """Requests to a bucket that has `size` files of a log, each of SMALL_FILE bytes, of a query of one or all rows."""
     import pyarrow.compute as pc
@@ -291,3 +408,9 @@ def manifest(_: Path, size: float) -> dict[str, float]:
         "written for each GiB of log, MB": len(data) / 1e6 * UPLOADS_A_FILE,
         "CPU s for each GiB of log": write / 1e6 * UPLOADS_A_FILE,
     }
+
+
+if __name__ == "__main__":
+    _, first, second, condition = sys.argv
+    ask(Path(first), condition)
+    print(json.dumps(ask(Path(second), condition)))

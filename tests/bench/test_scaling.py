@@ -10,10 +10,10 @@ from bench import scaling, scaling_broker, scaling_cluster, scaling_log
 
 SETTINGS = {
     scaling_cluster: {"TOPICS": 3, "QUERIES": 40, "PERIOD_S": 1},
-    scaling_log: {"PUTS": 40, "LOOKUPS": 5},
+    scaling_log: {"PUTS": 40, "LOOKUPS": 5, "SPARSE_FILE": 4 << 20},
 }
 SETTINGS[scaling_broker] = {"LOOK_S": 11, "CREATED": 1, "PERSISTED_S": 6, "SENDS": 640, "SLAVE_SENDS": 640}
-AT_ONCE = ("namesrv", "namesrv-shared", "queues", "log", "plan", "manifest")
+AT_ONCE = ("namesrv", "namesrv-shared", "queues", "log", "plan", "sparse", "manifest")
 
 
 def test_the_exponent_is_that_of_the_last_step() -> None:

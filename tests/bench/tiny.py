@@ -40,6 +40,8 @@ TINY = dataclasses.replace(
     lake_queues=0,
     lake_body=0,
     lake_topics=(2, 4),
+    narrow_log=8 * MIB,
+    narrow_file=2 * MIB,
     sends=256,
     batch_sends=256,
     drained=256,
@@ -78,7 +80,7 @@ BROKERS = (
 )
 METAQ = ("metaq-put", "metaq-get", "metaq-open")
 SPARK = ("spark", "spark-export", "lake-table", "lake-query", "lake-live", "spark-live")
-LAKE = ("lake-union", "lake-commits", "lake-memory", "lake-topics")
+LAKE = ("lake-narrow", "lake-union", "lake-commits", "lake-memory", "lake-topics")
 CLUSTERS = ("grpc", "pop", "replication-sync", "replication-keep-up", "replication-catch-up")
 """Benches that start several brokers a line, which takes minutes."""
 

@@ -114,14 +114,14 @@ def write_store(root: Path, **settings: object) -> None:
                 assert store.put_messages(batch(n)).status is PutMessageStatus.PUT_OK
 
 
-def write_inner_batches(root: Path) -> None:
+def write_inner_batches(root: Path, count: int = 12) -> None:
     """Batches that are one record each, compressed and not."""
     config = dataclasses.replace(MessageStoreConfig.from_mapping(SETTINGS), store_path_root_dir=str(root))
     store = DefaultMessageStore(config, is_batch_topic=lambda topic: topic == "Batch")
     store.load()
     store.start()
     try:
-        for n in range(12):
+        for n in range(count):
             message = batch(n)
             message.sys_flag |= MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
             message.properties[PROPERTY_INNER_NUM] = "4"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,17 +24,18 @@ from mqlake.lake.arrow.schema import arrow_schema
 from mqlake.lake.bodies.body_format import BodyColumns, BodyFormat, format_of
 from mqlake.lake.bodies.decoder import BODY, REASON, UNDECODED, VALUE
 from mqlake.lake.bodies.inference import SAMPLE
-from mqlake.lake.live.options import ReadOptions
-from mqlake.lake.live.rows import live_batches
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
 from mqlake.lake.plan import plan
+
+if TYPE_CHECKING:
+    from mqlake.lake.live.options import ReadOptions
 
 Moment = int | str | datetime | Mapping[str, Mapping[str, int]] | None
 """A physical offset, a time (datetime), `earliest`, `latest`, or offsets of queues: {"topic": {"0": 123}}."""
 
 
-Options = LogOptions | ReadOptions
+Options: TypeAlias = "LogOptions | ReadOptions"
 
 DECODED = {VALUE, UNDECODED, REASON}
 
@@ -101,6 +102,8 @@ class LogScanner:
             for task in plan(self._options, conditions).tasks:
                 yield from read_task(task, self._options, conditions, self._read)
         else:
+            from mqlake.lake.live.rows import live_batches  # with the client
+
             yield from live_batches(self._options, conditions, self._read)
 
     def _projected(self, table: pa.Table) -> pa.Table:
@@ -321,6 +324,8 @@ def _of_brokers(place: Mapping[str, str], given: dict[str, object]) -> ReadOptio
     named = {name: text for name, text in place.items() if text}
     texts = option_texts([], {**given, **named, "subscribe": topics})
     texts.pop("path")
+    from mqlake.lake.live.options import ReadOptions  # with the client
+
     return ReadOptions.parse(texts, stream=False)
 
 

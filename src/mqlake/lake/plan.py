@@ -102,9 +102,10 @@ def _by_heads(
 
 
 def _may_be_narrowed(wanted: RowFilter) -> bool:
-    """True if heads can say more of what is wanted than its physical offsets, of rows without damage."""
+    """True if heads can say more of what is wanted than its physical offsets. Not in the mode that has rows for damage:
+    what came after the heads were written is not in them, wherever it is."""
     options = wanted.options
-    if not options.skipping or options.mode is not Mode.FAIL_FAST:
+    if not options.skipping or options.mode is Mode.PERMISSIVE:
         return False
     everywhere = (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.PHYSICAL)
     return (

@@ -26,9 +26,9 @@ from mqlake.lake.options import LogOptions, option_texts
 from mqlake.lake.plan import ReadPlan, plan
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
-from tests.lake.heads.logs import random_records, write_all, write_log
+from tests.lake.heads.logs import heads_of, random_records, write_all, write_log
 from tests.lake.test_dataset import expression, rows_of
-from tests.spark.stores import flip_bit
+from tests.spark.stores import flip_bit, overwrite
 
 FILE = 256 << 10
 HOST = ("127.0.0.1", 1)
@@ -216,11 +216,41 @@ def test_damage_of_a_record_that_is_wanted_is_said(shop: Path, tmp_path: Path) -
         mqlake.lake.scan(root, keys="key-507").to_table()
 
 
-def test_other_modes_read_the_log(shop: Path, tmp_path: Path) -> None:
-    """They show damage, which heads do not know of."""
+def test_the_mode_that_shows_damage_reads_the_log(shop: Path, tmp_path: Path) -> None:
     root = without_queues(shop, tmp_path / "bare")
     size = sum(path.stat().st_size for path in (shop / "commitlog").iterdir())
-    assert planned(root, topics="Rare").bytes_to_read < size / 5
+    for mode in ("failFast", "dropMalformed"):
+        assert planned(root, topics="Rare", mode=mode).bytes_to_read < size / 5
     assert planned(root, topics="Rare", mode="permissive").bytes_to_read > size / 2
     assert planned(root, topics="Rare", skipping=False).bytes_to_read > size / 2
     assert isinstance(mqlake.lake.scan(root, topics="Rare", mode="permissive").to_table(), pa.Table)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_damage_is_left_out_as_if_all_of_the_log_were_read(tmp_path: Path, seed: int) -> None:
+    """Bodies and sizes that changed, stretches of zeros, and a file that was cut short, all after the heads."""
+    draw = random.Random(seed)
+    root = write_log(tmp_path / "store", random_records(seed, 600), 40_000)
+    write_all(root)
+    records = heads_of(root)
+    paths = sorted((root / "commitlog").iterdir())
+    for record in draw.sample([each for each in records if each["bodySize"] == 900], 30):
+        at = record["physicalOffset"]
+        flip_bit(paths[at // 40_000], at % 40_000 + draw.choice((3, 500)))
+    at = draw.choice(records)["physicalOffset"]
+    overwrite(paths[at // 40_000], at % 40_000, bytes(min(3000, 40_000 - at % 40_000)))
+    if seed % 2:
+        os.truncate(draw.choice(paths[:-1]), 30_000)
+    topics = [record["topic"] for record in draw.sample(records, 2)]
+    moment = draw.choice([record["storeTimestamp"] for record in records if record["storeTimestamp"]])
+    wanted: list[tuple[dict[str, Any], pc.Expression | None]] = [
+        ({"topics": topics}, None),
+        ({"keys": "plain"}, None),
+        ({}, pc.field("storeTimestamp") < moment),
+        ({"topics": topics, "unpack": False}, pc.field("queueId") == 7),
+    ]
+    for options, filter in wanted:
+        options |= {"mode": "dropMalformed"}
+        found = mqlake.lake.scan(root, **options).to_table(filter=filter)
+        log = mqlake.lake.scan(root, **options, skipping=False).to_table(filter=filter)
+        assert rows_of(found) == rows_of(log), (seed, options)

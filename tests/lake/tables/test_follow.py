@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import prometheus_client
 import pytest
@@ -17,6 +19,7 @@ from mqlake.lake.tables.append_run import LocalEngine, StepReport, TableReport
 from mqlake.lake.tables.config import Lake
 from mqlake.lake.tables.follow import follow
 from mqlake.lake.tables.metrics import TableMetrics
+from mqlake.lake.tables.source import Lag
 from mqlake.lake.tables.topic import TopicTable
 from tests.lake.tables.lakes import expected, open_topic, put, rows_in, topic_of
 
@@ -170,3 +173,147 @@ def test_tables_of_two_places_are_due_apart(tmp_path: Path) -> None:
     follow(tables, LocalEngine(), Rounds(), reports.append, interval_s=60, clock=lambda: now[0])
     assert [step.tables[0].rows for step in reports] == [5, 5, 5, 5]
     assert rows_in(tables[1].table) == expected(tmp_path / "two" / "store")
+
+
+class Asked:
+    """What a table's catalog and its source are asked for, counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, table: TopicTable) -> None:
+        self._calls: Counter[str] = Counter()
+        for owner, name in ((table.table, "head"), (table.source, "lag"), (table.source, "ends")):
+            monkeypatch.setattr(owner, name, self._counted(name, getattr(owner, name)))
+
+    def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            self._calls[name] += 1
+            return call(*given)
+
+        return counted
+
+    def since(self) -> dict[str, int]:
+        calls = dict(self._calls)
+        self._calls.clear()
+        return calls
+
+
+class Seconds(threading.Event):
+    """A second passes with each wait, and then what an iterator does; its end is that of the follower."""
+
+    def __init__(self, now: list[float], left: Iterator[None]) -> None:
+        super().__init__()
+        self._now, self._left = now, left
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._now[0] += 1
+        if next(self._left, self) is self:
+            self.set()
+        return self.is_set()
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_a_catalog_and_queues_are_asked_when_something_can_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    """While nothing comes, once an interval; while a commit is not due, not at all, however the log grows."""
+    store = tmp_path / "store"
+    put(store, 20)
+    orders = open_topic(tmp_path, store, format)
+    asked, now, reports = Asked(monkeypatch, orders), [1000.0], list[StepReport]()
+
+    def rounds() -> Iterator[None]:
+        assert len(reports) == 1
+        asked.since()
+        yield
+        assert asked.since() == {"head": 1, "ends": 1}  # what the commit has left
+        for n in range(50):
+            if n < 10:
+                put(store, 2, 20 + 2 * n)
+            yield
+            assert asked.since() == {"ends": 1}
+        now[0] += 100
+        yield
+        assert len(reports) == 2  # due
+        asked.since()
+        yield
+        asked.since()
+        now[0] += 100
+        for _ in range(12):
+            yield
+        asked.since()  # the queues, until what is in the log must be there
+        for _ in range(40):
+            yield
+        assert asked.since() == {"ends": 40}
+        put(store, 2, 40)
+        yield
+        assert len(reports) == 3 and asked.since()["lag"] == 1
+        put(store, 2, 42)
+        for _ in range(250):
+            yield
+        assert len(reports) == 4
+        assert asked.since()["head"] <= 12  # a commit has some, and each interval one
+
+    follow(
+        [orders], LocalEngine(), Seconds(now, rounds()), reports.append, interval_s=100, clock=lambda: now[0]
+    )
+    assert [step.tables[0].rows for step in reports] == [10, 10, 1, 1]
+    assert rows_in(orders.table) == expected(store)
+
+
+def test_a_message_that_comes_late_to_its_queue_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has ended there for a while; and so with a table that somebody took back."""
+    store = tmp_path / "store"
+    put(store, 20)
+    orders = open_topic(tmp_path, store, "delta")
+    now, reports = [1000.0], list[StepReport]()
+    lag = orders.source.lag
+
+    def rounds() -> Iterator[None]:
+        monkeypatch.setattr(orders.source, "lag", lambda *given: Lag(0, 0, 0.0))
+        put(store, 2, 20)
+        now[0] += 100
+        for _ in range(9):
+            yield
+        monkeypatch.setattr(orders.source, "lag", lag)
+        yield
+        assert len(reports) == 2
+        put(store, 2, 22)
+        for _ in range(150):
+            yield
+        assert len(reports) == 3
+        version = orders.table.versions()[1].version
+        orders.table.rewind(version)
+        for _ in range(150):
+            yield
+        assert len(reports) == 4
+
+    follow(
+        [orders], LocalEngine(), Seconds(now, rounds()), reports.append, interval_s=100, clock=lambda: now[0]
+    )
+    assert rows_in(orders.table) == expected(store)
+
+
+def test_brokers_are_asked_for_their_messages_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no end of a log; the catalog waits all the same."""
+    store = tmp_path / "store"
+    put(store, 20)
+    orders = open_topic(tmp_path, store, "delta")
+    monkeypatch.setattr(orders.source, "ends", lambda: None)
+    asked, now, reports = Asked(monkeypatch, orders), [1000.0], list[StepReport]()
+
+    def rounds() -> Iterator[None]:
+        yield
+        asked.since()
+        for _ in range(50):
+            yield
+        assert asked.since() == {"ends": 50, "lag": 50}
+        put(store, 2, 20)
+        for _ in range(60):
+            yield
+        assert len(reports) == 2
+
+    follow(
+        [orders], LocalEngine(), Seconds(now, rounds()), reports.append, interval_s=100, clock=lambda: now[0]
+    )
+    assert rows_in(orders.table) == expected(store)

@@ -18,8 +18,9 @@ from mqlake.cli.spark.read import print_stats
 from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.jobs.stats import collected, log_stats, stats_page
 from mqlake.store import open_store
+from tests.lake.heads.logs import write_all
 from tests.spark.jobs.oracle import dumped, ran
-from tests.spark.stores import BORN, seen
+from tests.spark.stores import BORN, copy_store, seen
 
 
 @pytest.fixture
@@ -32,12 +33,22 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.fixture(params=["log", "heads"])
+def store(request: pytest.FixtureRequest, every_kind: Path, tmp_path: Path) -> Path:
+    """All kinds of records, where some files have heads and where none has."""
+    if request.param == "log":
+        return every_kind
+    root = copy_store(every_kind, tmp_path / "store")
+    write_all(root)
+    return root
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("elsewhere")
-def test_figures(spark: SparkSession, every_kind: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stats = log_stats(spark, str(every_kind), top=3)
+def test_figures(spark: SparkSession, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stats = log_stats(spark, str(store), top=3)
     tables = collected(stats)
-    messages = seen(every_kind)
+    messages = seen(store)
     topics = Counter(m.topic for m in messages)
     assert {row["topic"]: row["records"] for row in tables["topics"]} == topics
     queues = Counter((m.topic, m.queue_id) for m in messages)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -24,7 +25,7 @@ from tests.spark.stores import copy_store, decoded, flip_bit, log_files, seen, t
 Totals = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
-def counted(root: Path, by: str, **options: str) -> Totals:
+def counted(root: Path | str, by: str, **options: str) -> Totals:
     source = CommitLogCountsDataSource({"path": str(root), "by": by, "splitSize": "5000", **options})
     reader = source.reader(source.schema())
     names = [item.partition("/")[0] for item in by.split(",")]
@@ -124,7 +125,7 @@ def test_heads_are_counted_in_place_of_the_log(
 ) -> None:
     monkeypatch.setattr(counts, "CHUNK_ROWS", chunk_rows)
     options = {"unpack": "false", "verify": "none"}
-    assert [bool(each.heads) for each in tasks(with_heads, by, **options)] == [True, True, False]
+    assert [bool(each.file) for each in tasks(with_heads, by, **options)] == [True, True, False]
     assert counted(with_heads, by, **options) == expected(decoded(with_heads), CASES[by])
     some = {
         **options,
@@ -154,12 +155,12 @@ def test_heads_of_what_no_consumer_sees_do_not_count(
     ends = [*files[1:], int(log_files(with_heads)[2].name)]
     with_batches = {a for a, b in zip(files, ends, strict=True) if any(a <= each < b for each in batches)}
     by_heads = {
-        int(Path(each.heads).name[:20]) for each in tasks(with_heads, "topic", **options) if each.heads
+        each.file.base_offset for each in tasks(with_heads, "topic", **options) if each.file is not None
     }
     assert by_heads == set(files) - with_batches
     plain = write_log(tmp_path / "plain", random_records(5, 400), 16 << 10)
     write_all(plain)
-    assert all(each.heads for each in tasks(plain, "topic", **options)[:-1])
+    assert all(each.file for each in tasks(plain, "topic", **options)[:-1])
     assert counted(plain, "topic,sysFlag", **options) == counted(
         plain, "topic,sysFlag", skipping="false", **options
     )
@@ -172,22 +173,52 @@ def test_heads_that_go_or_break_after_the_plan(
     given, keys = CommitLogCountsDataSource(
         {"path": str(with_heads), "by": "topic", "unpack": "false", "verify": "none"}
     ).parsed()
-    first, *rest = count_tasks(given, keys)
+    planned = count_tasks(given, keys)
+    first = min((with_heads / "heads").iterdir())
     if harm == "deleted":
-        os.unlink(first.heads)
+        os.unlink(first)
     else:
-        flip_bit(Path(first.heads), 60)  # the page of topics
-    found = [table for each in (first, *rest) for table in counts_of(each, given, keys)]
+        flip_bit(first, 60)  # the page of topics
+    found = [table for each in planned for table in counts_of(each, given, keys)]
     assert sum(sum(table["records"].to_pylist()) for table in found) == len(decoded(with_heads))
-    assert "its log file is counted" in caplog.text
+    assert ("the log is read in their place" in caplog.text) == (harm == "page")
+
+
+def test_heads_in_a_bucket_are_fetched_once(
+    with_heads: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the task that counts them, which finds, too, that they do not fit: then it counts the log."""
+    fetched: list[tuple[str, int]] = []
+    cat_file = LocalFileSystem.cat_file
+
+    def counted_fetch(self: LocalFileSystem, path: str, start: int, end: int) -> bytes:
+        data: bytes = cat_file(self, path, start=start, end=end)
+        fetched.append((path, len(data)))
+        return data
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", counted_fetch)
+    options = {"unpack": "false", "verify": "none"}
+    given, keys = CommitLogCountsDataSource(
+        {"path": f"local://{with_heads}", "by": "topic", **options}
+    ).parsed()
+    planned = count_tasks(given, keys)
+    heads = sorted(str(path) for path in (with_heads / "heads").iterdir())
+    assert [bool(each.file) for each in planned] == [True, True, False]
+    assert not set(heads) & {path for path, _ in fetched}
+    found = counted(f"local://{with_heads}", "topic", **options)
+    assert found == expected(decoded(with_heads), CASES["topic"])
+    assert sorted(path for path, _ in fetched if path in heads) == heads
+    flip_bit(Path(heads[0]), 60)
+    assert counted(f"local://{with_heads}", "topic", **options) == found
+    assert "the log is read in their place" in caplog.text
 
 
 @pytest.mark.parametrize(
     "option", [{"verify": "crc"}, {"mode": "permissive"}, {"keys": "k"}, {"startingTimestamp": "5"}]
 )
 def test_what_heads_do_not_say_is_asked_of_the_log(with_heads: Path, option: dict[str, str]) -> None:
-    assert not any(each.heads for each in tasks(with_heads, "topic", **{"verify": "none", **option}))
-    assert not any(each.heads for each in tasks(with_heads, "bodyCrc", verify="none"))
+    assert not any(each.file for each in tasks(with_heads, "topic", **{"verify": "none", **option}))
+    assert not any(each.file for each in tasks(with_heads, "bodyCrc", verify="none"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ import mqlake.spark
 from mqlake.errors import NotAStoreError
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.writer import HeadsWriter
+from mqlake.spark.log.heads import messages
 from tests.lake.heads.logs import Row, heads_of, random_records, write_all, write_log
-from tests.spark.stores import copy_store, flip_bit
+from tests.spark.stores import copy_store, flip_bit, write_inner_batches
 
 
 def rows(spark: SparkSession, root: Path, **more: str) -> list[Row]:
@@ -81,3 +83,61 @@ def test_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
     assert rows(spark, tmp_path / "s") == []
     with pytest.raises(NotAStoreError):
         mqlake.spark.heads(spark, str(tmp_path / "nowhere"))
+
+
+# ---------------------------------------------------------------------------------------- what consumers see
+
+SEEN = ("topic", "queueId", "physicalOffset", "size", "storeTimestamp", "keys")
+
+
+def same_as_the_log(spark: SparkSession, *roots: Path, **options: object) -> list[str]:
+    """The files of heads that were read, when the rows are those of the log alone."""
+    paths = [str(root) for root in roots]
+    options = {"verify": "none", **options}
+    found = messages(spark, *paths, columns=SEEN, **options)
+    log = mqlake.spark.read_log(spark, *paths, **{**options, "columns": list(SEEN), "skipping": False})
+    assert found.schema == log.schema
+    assert Counter(found.collect()) == Counter(log.collect())
+    return sorted(os.path.basename(path) for path in found.inputFiles())
+
+
+def test_messages_are_those_of_the_log(spark: SparkSession, every_kind: Path, tmp_path: Path) -> None:
+    """Records that wait, half and rolled back ones are none, unless their topics are asked for; a file with inner
+    batches is read from the log, and so is one whose heads are damaged."""
+    plain = write_log(tmp_path / "plain", random_records(9, 300), 20_000)
+    files = [path.name for path in write_all(plain)]
+    assert same_as_the_log(spark, plain) == files
+    mixed = copy_store(every_kind, tmp_path / "mixed")
+    assert same_as_the_log(spark, mixed) == []
+    of_mixed = write_all(mixed)
+    there = [path.name for path in of_mixed]
+    batches = tmp_path / "batches"
+    write_inner_batches(batches, 60)
+    assert write_all(batches) and same_as_the_log(spark, batches) == []
+    assert sorted(same_as_the_log(spark, mixed, plain)) == sorted([*there, *files])
+    hidden = ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
+    for topics in (["Topic-1"], [*hidden, "Topic-1"], [*hidden, "rmq_sys_wheel_timer"]):
+        assert same_as_the_log(spark, mixed, topics=topics) == there
+    flip_bit(of_mixed[0], of_mixed[0].stat().st_size - 50)
+    assert same_as_the_log(spark, mixed) == there[1:]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"verify": "crc"},
+        {"unpack": False},
+        {"startingOffsets": 20_000},
+        {"endingTimestamp": 1},
+        {"skipping": False},
+    ],
+)
+def test_what_heads_do_not_say_is_read_from_the_log(
+    spark: SparkSession, tmp_path: Path, option: dict[str, object]
+) -> None:
+    root = write_log(tmp_path / "s", random_records(9, 100), 20_000)
+    write_all(root)
+    found = messages(
+        spark, str(root), columns=SEEN, **{"verify": "none", "startingOffsets": "earliest", **option}
+    )
+    assert found.inputFiles() == []

@@ -48,7 +48,8 @@ def choose(
     """What of the files with heads has to be read, and the others: runs of files that follow each other. `names`: the
     files in the store's directory of heads, and their sizes.
 
-    For rows without damage: a damaged record has no head. Files outside the wanted physical offsets are not opened.
+    For rows without damage: what was damaged later is met only where it is wanted. Files outside the wanted physical
+    offsets are not opened.
     """
     expression = expression_of(wanted)
     if expression is None:

@@ -137,6 +137,9 @@ class BrokerSource:
             messages += sum(end - first for first, end in outside(gaps.get(queue, ()), start, high))
         return Lag(messages, messages * MESSAGE_BYTES, waiting_seconds(messages, state))
 
+    def ends(self) -> None:
+        return None
+
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
         bounds, _ = self._bounds(topic)
         return {queue.name: each for queue, each in bounds.items()}

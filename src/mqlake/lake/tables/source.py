@@ -113,6 +113,10 @@ class Source(Protocol):
 
     def lag(self, topic: str, state: TableState | None) -> Lag: ...
 
+    def ends(self) -> Mapping[str, tuple[int, int]] | None:
+        """The physical offsets at which each store's log begins and ends, without a look at its queues; None of
+        brokers, which know no more cheaply that they have messages."""
+
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
         """Of each queue the first queue offset that is there, and the one that the next message will have."""
 
@@ -365,6 +369,10 @@ class StoreSource:
             behind += log.end - max(log.first, mark.offset if mark else log.first)
             kept += log.end - log.first
         return Lag(messages, behind if messages else 0, waiting_seconds(messages, state), kept)
+
+    def ends(self) -> dict[str, tuple[int, int]]:
+        logs = {name: self.log(name) for name in self._stores}
+        return {name: (log.first, log.end) for name, log in logs.items()}
 
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
         return {

@@ -4,6 +4,8 @@
     quantiles   sizes and latencies by topic, of columns without bodies
     keys        words of KEYS, counted by Spark
 
+All of it comes from the heads of log files that have them, without a row in a Python worker.
+
 Latency is store time less born time: two clocks, so it may be negative.
 """
 
@@ -18,12 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 import mqlake.spark
 from mqlake.spark.jobs.page import Page, bars, lines
+from mqlake.spark.log.heads import messages as messages_without_bodies
 
 QUANTILES = (0.5, 0.95, 0.99)
 INTERVALS = (("1s", 1), ("10s", 10), ("1m", 60), ("10m", 600), ("1h", 3600), ("6h", 21600), ("1d", 86400))
 POINTS_MAX = 500
 """Over how many intervals rates are shown at most: the interval follows from the time that the log spans."""
 TOP_KEYS = 20
+NARROW = ("topic", "size", "bornTimestamp", "storeTimestamp", "keys")
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,7 @@ def log_stats(
     if interval is None:
         interval = _interval(topics)
     queues = mqlake.spark.count_by(spark, *paths, by="topic,queueId", **options)
-    narrow = mqlake.spark.read_log(
-        spark,
-        *paths,
-        **{"verify": "none", **options},
-        columns="topic,size,bornTimestamp,storeTimestamp,keys",
-    )
+    narrow = messages_without_bodies(spark, *paths, columns=NARROW, **{"verify": "none", **options})
     return LogStats(
         topics,
         queues,

@@ -12,7 +12,6 @@ A group is made of columns, a number or a time cut down to a multiple of somethi
 from __future__ import annotations
 
 import functools
-import logging
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,8 +47,6 @@ from mqlake.spark.schema import check_same, table_schemas
 
 if TYPE_CHECKING:
     from mqlake.lake.heads.valid import Heads
-
-logger = logging.getLogger(__name__)
 
 COUNT_OPTIONS = (*OPTIONS, "by")
 TEXT_COLUMNS = ("topic", "tags")
@@ -217,10 +214,11 @@ class _CountReader(CommitLogReader):
 
 @dataclass(frozen=True)
 class CountTask:
-    """Records to be counted. `heads`: the heads of all of them, which has `rows` rows, in `place`."""
+    """Records to be counted. `file`: the log file that all of them are, which has heads of `size` bytes in `place`;
+    `rows`: of these, as far as they were looked at."""
 
     log: LogTask
-    heads: str = ""
+    file: LogFile | None = None
     rows: int = 0
     size: int = 0
     place: Storage | None = None
@@ -228,41 +226,44 @@ class CountTask:
     @property
     def bytes_to_read(self) -> int:
         """Bytes of the log."""
-        return 0 if self.heads else sum(split.bytes for split in self.log.splits)
+        return 0 if self.file else sum(split.bytes for split in self.log.splits)
 
 
 def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
-    """The tasks of a count: of log files with heads by these, where they say all that is asked for. Raises what plan()
-    raises."""
+    """The tasks of a count: of log files with heads by these, where they say all that is asked for. Heads that are not
+    local are fetched once, by the task that counts them. Raises what plan() raises."""
     from mqlake.lake.heads.valid import (  # with pyarrow.parquet, and pandas
+        is_full,
         look_through,
+        name_of,
         passed_over,
         place_of,
         warn,
     )
 
     by_heads: list[CountTask] = []
-    unpack = options.unpack
 
     def others(storage: Storage, files: Sequence[LogFile]) -> list[LogFile]:
         place = place_of(storage)
-        names = dict(place.files("")) if _heads_suffice(options, keys) else {}
+        names = dict(place.files("")) if heads_suffice(options, [key.column for key in keys]) else {}
         inside = files_within(files, RowFilter(options)) if names else []
-        looks = [*look_through(storage, place, names, inside, lambda heads: not unpack or _is_plain(heads))]
-        warn(passed_over(place, looks))
-        found = {look.file.file: look.heads for look in looks if look.heads is not None and look.made}
+        rows = {file.file: 0 for file in inside if is_full(file) and name_of(file) in names}
+        if place.is_local:
+            looks = [*look_through(storage, place, names, inside, lambda heads: _is_counted(heads, options))]
+            warn(passed_over(place, looks))
+            rows = {look.file.file: look.heads.origin.records for look in looks if look.heads and look.made}
         for file in files:
-            if (heads := found.get(file.file)) is not None:
+            if file.file in rows:
                 whole = [(file.base_offset, file.end_offset)]
                 task = LogTask(tuple(cut(storage, [file], options.split_size, whole)))
-                by_heads.append(CountTask(task, heads.path, heads.origin.records, heads.size, place))
-        return [file for file in files if file.file not in found]
+                by_heads.append(CountTask(task, file, rows[file.file], names[name_of(file)], place))
+        return [file for file in files if file.file not in rows]
 
     of_log = [CountTask(task) for task in plan(options, to_read=others).tasks]
     return [*by_heads, *of_log]
 
 
-def _heads_suffice(options: LogOptions, keys: Sequence[Key]) -> bool:
+def heads_suffice(options: LogOptions, columns: Sequence[str]) -> bool:
     """True if heads have all that is asked for: of records without damage, whose bytes nobody wants checked."""
     by_offset = (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.PHYSICAL)
     return (
@@ -272,11 +273,16 @@ def _heads_suffice(options: LogOptions, keys: Sequence[Key]) -> bool:
         and options.keys is None
         and options.start.kind in by_offset
         and options.end.kind in by_offset
-        and all(key.column in HEADS_COLUMNS for key in keys)
+        and all(column in HEADS_COLUMNS for column in columns)
     )
 
 
-def _is_plain(heads: Heads) -> bool:
+def _is_counted(heads: Heads, options: LogOptions) -> bool:
+    """True if what is counted are the heads' own records. UnfitHeadsError where that cannot be read."""
+    return not options.unpack or is_plain(heads)
+
+
+def is_plain(heads: Heads) -> bool:
     """True if no record has messages of its own. UnfitHeadsError where that cannot be read."""
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
     from mqlake.lake.heads.valid import unfit_if_damaged
@@ -291,7 +297,7 @@ def _is_plain(heads: Heads) -> bool:
 
 
 def _wanted(options: LogOptions) -> pc.Expression | None:
-    """The heads that are counted, exactly, where _heads_suffice()."""
+    """The heads that are counted, exactly, where heads_suffice()."""
     topic, offset = pc.field("topic"), pc.field("physicalOffset")
     wanted = []
     if options.topics is not None:
@@ -317,22 +323,32 @@ def _wanted(options: LogOptions) -> pc.Expression | None:
 def counts_of(task: CountTask, options: LogOptions, keys: Sequence[Key]) -> Iterator[pa.Table]:
     """The groups of a task; in several tables where there are many. Raises what chosen() raises."""
     columns = list(dict.fromkeys([*(key.column for key in keys), *SUMMED]))
-    if task.heads:
-        try:
-            yield from list(_grouped(_of_heads(task, options, columns), keys))
-        except (pa.ArrowException, OSError) as error:  # damaged, or deleted with its log file
-            logger.warning("%s cannot be read, its log file is counted: %s", task.heads, error)
-        else:
+    if task.file is not None:
+        found = _of_heads(task, task.file, options, keys, columns)
+        if found is not None:
+            yield from found
             return
     yield from _grouped(_of_log(task.log, options, columns), keys)
 
 
-def _of_heads(task: CountTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _of_heads(
+    task: CountTask, file: LogFile, options: LogOptions, keys: Sequence[Key], columns: Sequence[str]
+) -> list[pa.Table] | None:
+    """None where the log file has to be read: its heads do not fit, or are gone, or have not all that is counted."""
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
-    from mqlake.lake.heads.valid import source_of
+    from mqlake.lake.heads.valid import look_through, name_of, passed_over, unfit_if_damaged, warn
+
+    def counted(heads: Heads) -> list[pa.Table] | None:
+        if not _is_counted(heads, options):
+            return None
+        with unfit_if_damaged():
+            return list(_grouped(rows_of([heads.source], columns, _wanted(options)), keys))
 
     assert task.place is not None
-    return rows_of([source_of(task.place, task.heads, task.size)], columns, _wanted(options))
+    storage, names = task.log.splits[0].storage, {name_of(file): task.size}
+    [look] = look_through(storage, task.place, names, [file], counted)
+    warn(passed_over(task.place, [look]))
+    return look.made
 
 
 def _of_log(task: LogTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -1,23 +1,33 @@
-"""heads(): the records of a store without their bodies, most of them read by Spark's own Parquet reader.
+"""The records of stores without their bodies, most of them read by Spark's own Parquet reader.
 
     [0.parquet][1.parquet][2.parquet]│ commitlog from there on
       no Python worker               └ one seam: a physical offset
 
-Which heads are valid is decided when heads() is called, the end of the log whenever Spark runs a query.
+heads() has every record of a store, messages() what consumers see. Which heads are valid is decided when these are
+called, the end of the log whenever Spark runs a query.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
+import mqlake.spark
+from mqlake.errors import UnfitHeadsError
+from mqlake.lake.arrow.filters import HIDDEN_TOPICS
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
 from mqlake.lake.heads_dataset import part_options
+from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, option_texts
+from mqlake.message import MessageSysFlag
+from mqlake.spark.log.counts import heads_suffice, is_plain
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import spark_schema
 
@@ -37,6 +47,63 @@ def heads(spark: SparkSession, path: str, *, out: str | None = None) -> DataFram
     parts = [_parquet(spark, found.valid)] if found.valid else []
     parts += [_log(spark, found, start, end) for start, end, there in found.parts if not there]
     return reduce(DataFrame.unionByName, parts or [_log(spark, found, None, None)])
+
+
+def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options: object) -> DataFrame:
+    """What mqlake.spark.read_log() gives with these columns of heads and these options, as a DataFrame that takes no
+    filters: the files of whole, local logs by their heads, where consumers see each of their records or none of it.
+
+    Raises what read_log() raises.
+    """
+    given = {**options, "columns": list(columns)}
+    log = mqlake.spark.read_log(spark, *paths, **given)
+    parsed = LogOptions.parse(option_texts(paths, given))
+    found = [_plain(open_valid(storage)) for storage in parsed.stores] if _have_heads(parsed) else []
+    valid = [heads for each in found for heads in each.valid]
+    if not valid:
+        return log
+    parts = [_seen(_parquet(spark, valid), parsed).select(*columns)]
+    for each in found:
+        for start, end, there in each.parts:
+            if not there:
+                within = {"startingOffsets": start} | ({} if end is None else {"endingOffsets": end})
+                parts.append(mqlake.spark.read_log(spark, each.storage.root, **{**given, **within}))
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _have_heads(options: LogOptions) -> bool:
+    """True if heads may be read in place of the log. Of several stores one may lack a topic, which is no mistake until
+    it is read alone."""
+    return (
+        heads_suffice(options, options.columns)
+        and (options.start.kind, options.end.kind) == (PositionKind.EARLIEST, PositionKind.LATEST)
+        and options.unpack
+        and options.archive is None
+        and all(storage.is_local for storage in options.stores)
+        and (len(options.stores) == 1 or options.topics is None)
+    )
+
+
+def _plain(found: StoreHeads) -> StoreHeads:
+    """Without the heads of files with inner batches, whose messages are rows of their own."""
+
+    def kept(heads: Heads | None) -> Heads | None:
+        try:
+            return heads if heads is not None and is_plain(heads) else None
+        except (UnfitHeadsError, FileNotFoundError):  # damaged, or deleted with its log file
+            return None
+
+    return replace(found, files=[(file, kept(heads)) for file, heads in found.files])
+
+
+def _seen(records: DataFrame, options: LogOptions) -> DataFrame:
+    """The records that consumers see, of the topics that are asked for."""
+    if options.topics is not None:
+        records = records.where(F.col("topic").isin(*options.topics))
+    transaction = F.col("sysFlag").bitwiseAND(int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE))
+    seen = (MessageSysFlag.TRANSACTION_NOT_TYPE, MessageSysFlag.TRANSACTION_COMMIT_TYPE)
+    hidden = HIDDEN_TOPICS - (options.topics or frozenset())
+    return records.where(~F.col("topic").isin(*hidden) & transaction.isin(*map(int, seen)))
 
 
 def _parquet(spark: SparkSession, valid: list[Heads]) -> DataFrame:
