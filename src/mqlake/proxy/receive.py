@@ -107,11 +107,10 @@ class Receiver:
         invisible_ms: int,
     ) -> PopMessageRequestHeader:
         kind, expression = filter_of(request.filter_expression)
-        fifo = config.consume_message_orderly
         return PopMessageRequestHeader(
             consumer_group=group,
             topic=topic,
-            queue_id=request.message_queue.id if fifo and request.message_queue.id >= 0 else -1,
+            queue_id=-1,  # whichever queue it names, as in RocketMQ: a simple consumer names them in turn
             max_msg_nums=min(max(request.batch_size, 1), RECEIVE_BATCH_SIZE),
             invisible_time=invisible_ms,
             poll_time=polling_ms,
@@ -119,7 +118,7 @@ class Receiver:
             init_mode=FROM_THE_END,
             exp_type=kind,
             exp=expression,
-            order=fifo,
+            order=config.consume_message_orderly,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
 

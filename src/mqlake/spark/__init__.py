@@ -52,19 +52,9 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     would wrap them in an exception of its own.
     """
     require_pyspark()
-    from mqlake.lake.log.topics import check_topics
-    from mqlake.lake.options import LogOptions, option_texts
+    from mqlake.spark.log.commitlog import read_log
 
-    given = option_texts(paths, options)
-    parsed = LogOptions.parse(given)
-    parsed.check_batch()
-    for storage in parsed.stores:
-        storage.check()
-    check_topics(parsed)
-    from mqlake.spark.requirements import found_in_workers
-
-    with found_in_workers(spark):
-        return spark.read.format("commitlog").options(**given).load()
+    return read_log(spark, *paths, **options)
 
 
 def read_topic(spark: SparkSession, file: str, topic: str, **options: Any) -> DataFrame:

@@ -91,6 +91,25 @@ def test_every_kind_of_processor_is_measured_and_answers_as_before():
     run(main())
 
 
+def test_a_pull_that_waits_for_the_dispatch_of_its_messages_is_not_held():
+    async def dispatched() -> RemotingCommand:
+        await asyncio.sleep(0)
+        return RemotingCommand.create_response(ResponseCode.SUCCESS)
+
+    async def main() -> None:
+        latencies, server = RpcLatencies(), RemotingServer()
+        table = server.processors = latencies.processor_table()
+        table.register(RequestCode.PULL_MESSAGE, lambda *_: asyncio.ensure_future(dispatched()))
+        await server.start("127.0.0.1")
+        async with RemotingClient() as client:
+            pull = RemotingCommand.create_request(RequestCode.PULL_MESSAGE)
+            await client.invoke(f"127.0.0.1:{server.port}", pull, 60)
+        await server.stop()
+        assert counts(latencies) == {Rpc(RequestCode.PULL_MESSAGE, 0, False, False): 1}
+
+    run(main())
+
+
 def test_a_pull_that_was_held_is_told_apart(tmp_path: Path):
     async def scene(peer: Peer) -> None:
         assert peer.controller.metrics is not None

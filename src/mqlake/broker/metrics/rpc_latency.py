@@ -92,7 +92,10 @@ class _MeasuredTable(ProcessorTable):
             if isinstance(answer, RemotingCommand):
                 answered(answer.code)
                 return answer
-            held = code in _PULLS and isinstance(answer, asyncio.Future)  # a pull from disk is a coroutine
+            # a pull from disk is a coroutine, one that waits for the dispatch of its messages a task
+            held = (
+                code in _PULLS and isinstance(answer, asyncio.Future) and not isinstance(answer, asyncio.Task)
+            )
             later = asyncio.ensure_future(answer)
 
             def done(later: asyncio.Future[Answer]) -> None:

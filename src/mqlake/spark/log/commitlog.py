@@ -4,6 +4,8 @@
     driver    options, filters ─▶ paths ─▶ ranges to read ─▶ splits (where the log ends is decided here)
     task      splits ─▶ Arrow batches ─▶ JVM        lake.log.tasks
 
+    read_log()    the same with its options checked at once
+
 Spark does not pass the columns that a query needs to a Python source: name them with the option `columns`, or with a
 schema (`.schema("topic string, queueId int")`). It does pass filters.
 """
@@ -14,6 +16,7 @@ import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceStreamReader,
@@ -22,12 +25,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqlake.lake.log.tasks import read_task
-from mqlake.lake.options import LogOptions
+from mqlake.lake.log.topics import check_topics
+from mqlake.lake.options import LogOptions, option_texts
 from mqlake.lake.plan import plan
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.log.log_partition import LogPartition, as_partitions
-from mqlake.spark.requirements import require_stream_readers
+from mqlake.spark.requirements import found_in_workers, require_stream_readers
 from mqlake.spark.schema import check_user_schema, spark_schema
 
 logger = logging.getLogger(__name__)
@@ -72,3 +76,15 @@ class CommitLogReader(FilteredReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogPartition):  # else Spark's stand-in when there are no partitions
             yield from read_task(partition.task, self._options, self._conditions, self._columns)
+
+
+def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
+    """See mqlake.spark.read_log()."""
+    given = option_texts(paths, options)
+    parsed = LogOptions.parse(given)
+    parsed.check_batch()
+    for storage in parsed.stores:
+        storage.check()
+    check_topics(parsed)
+    with found_in_workers(spark):
+        return spark.read.format("commitlog").options(**given).load()

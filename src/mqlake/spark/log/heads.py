@@ -18,7 +18,6 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
-import mqlake.spark
 from mqlake.errors import UnfitHeadsError
 from mqlake.lake.arrow.filters import HIDDEN_TOPICS
 from mqlake.lake.heads.schema import COLUMNS
@@ -27,6 +26,7 @@ from mqlake.lake.heads_dataset import part_options
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, option_texts
 from mqlake.message import MessageSysFlag
+from mqlake.spark.log.commitlog import read_log
 from mqlake.spark.log.counts import heads_suffice, is_plain
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import spark_schema
@@ -56,7 +56,7 @@ def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options
     Raises what read_log() raises.
     """
     given = {**options, "columns": list(columns)}
-    log = mqlake.spark.read_log(spark, *paths, **given)
+    log = read_log(spark, *paths, **given)
     parsed = LogOptions.parse(option_texts(paths, given))
     found = [_plain(open_valid(storage)) for storage in parsed.stores] if _have_heads(parsed) else []
     valid = [heads for each in found for heads in each.valid]
@@ -67,7 +67,7 @@ def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options
         for start, end, there in each.parts:
             if not there:
                 within = {"startingOffsets": start} | ({} if end is None else {"endingOffsets": end})
-                parts.append(mqlake.spark.read_log(spark, each.storage.root, **{**given, **within}))
+                parts.append(read_log(spark, each.storage.root, **{**given, **within}))
     return reduce(DataFrame.unionByName, parts)
 
 
