@@ -1,5 +1,6 @@
-"""gRPC clients: processor time of all server processes for a message sent, and for one received and acknowledged;
-beside RocketMQ's proxy with its broker, and beside a grpc.aio service that does nothing.
+"""gRPC clients: processor time of all server processes for a message sent, and for one received and acknowledged, and
+how long a send and an acknowledgement take; beside RocketMQ's proxy with its broker, and beside a grpc.aio service that
+does nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -42,6 +44,8 @@ class Load:
 
     def __init__(self, endpoint: str) -> None:
         self.channel = grpc.aio.insecure_channel(endpoint)
+        self.waited: list[float] = []
+        """Seconds of each send and acknowledgement."""
         self._numbers = iter(range(1 << 60))
         self._metadata = [
             ("x-mq-client-id", "bench"),
@@ -97,7 +101,9 @@ class Load:
                 message = definition.Message(
                     topic=definition.Resource(name=TOPIC), system_properties=system, body=BODY
                 )
+                began = time.perf_counter()
                 answer = await call(v2.SendMessageRequest(messages=[message]))
+                self.waited.append(time.perf_counter() - began)
                 assert answer.status.code == definition.Code.OK, answer.status
 
         await asyncio.gather(*[some(count // CONCURRENT) for _ in range(CONCURRENT)])
@@ -122,7 +128,9 @@ class Load:
                 message_id=message.system_properties.message_id,
                 receipt_handle=message.system_properties.receipt_handle,
             )
+            began = time.perf_counter()
             done = await ack(v2.AckMessageRequest(group=request.group, topic=message.topic, entries=[entry]))
+            self.waited.append(time.perf_counter() - began)
             assert done.status.code == definition.Code.OK, done.status
 
         while left > 0:
@@ -141,22 +149,44 @@ async def _topic(namesrv: str) -> None:
         await admin.create_topic(TOPIC, queues=8, attributes={"+message.type": "NORMAL"})
 
 
-async def _measure(endpoint: str, pid: int, count: int, broker: str) -> dict[str, float]:
-    """us of processor time a message, the best of some rounds; the first warms up."""
+@dataclass
+class Figures:
+    """Of the best of some rounds, each by itself."""
+
+    cpu_us: float = float("inf")
+    """Of a message."""
+    latency_us: tuple[float, ...] = ()
+    """p50, p99, p999 of the round with the best p99."""
+
+    def add(self, cpu_us: float, waited: list[float]) -> None:
+        waited.sort()
+        latency_us = tuple(waited[int(len(waited) * part)] * 1e6 for part in (0.5, 0.99, 0.999))
+        self.cpu_us = min(self.cpu_us, cpu_us)
+        if not self.latency_us or latency_us[1] < self.latency_us[1]:
+            self.latency_us = latency_us
+
+
+async def _measure(endpoint: str, pid: int, count: int, broker: str) -> dict[str, Figures]:
+    """Sends, and receives if `broker` is named; the first round warms up."""
     load = Load(endpoint)
-    found: dict[str, list[float]] = {"send": [], "receive": []}
+    found: dict[str, Figures] = {}
+
+    async def timed(what: str, work: Awaitable[None], warm: bool) -> None:
+        load.waited.clear()
+        before = cpu_seconds(pid)
+        await work
+        if warm:
+            used = cpu_seconds(pid) - before
+            found.setdefault(what, Figures()).add(used / count * 1e6, load.waited)
+
     if broker:
         await load.settle()
-    for _ in range(ROUNDS + 1):
-        before = cpu_seconds(pid)
-        await load.send(count)
-        found["send"].append((cpu_seconds(pid) - before) / count * 1e6)
+    for number in range(ROUNDS + 1):
+        await timed("send", load.send(count), number > 0)
         if broker:
-            before = cpu_seconds(pid)
-            await load.receive(count, broker)
-            found["receive"].append((cpu_seconds(pid) - before) / count * 1e6)
+            await timed("receive", load.receive(count, broker), number > 0)
     await load.channel.close()
-    return {what: min(figures[1:]) for what, figures in found.items() if figures}
+    return found
 
 
 @contextlib.contextmanager
@@ -202,14 +232,16 @@ def grpc_clients(context: Context) -> Iterator[Line]:
             least = TARGETS[kind]
             yield Line(
                 f"gRPC on {kind}, {what}",
-                1e6 / mine,
+                1e6 / mine.cpu_us,
                 "messages/s of CPU",
-                peer=1e6 / java,
+                peer=1e6 / java.cpu_us,
                 peer_name=JAVA,
-                cpu_us=mine,
-                peer_cpu_us=java,
-                cpu_ratio=java / mine,
-                limit_cpu_us=limit.get(what),
-                target=f">= {least}x by CPU",
-                met=java >= least * mine,
+                cpu_us=mine.cpu_us,
+                peer_cpu_us=java.cpu_us,
+                cpu_ratio=java.cpu_us / mine.cpu_us,
+                limit_cpu_us=limit[what].cpu_us if what in limit else None,
+                latency_us=mine.latency_us,
+                peer_latency_us=java.latency_us,
+                target=f">= {least}x by CPU, p99 <= Java's",
+                met=java.cpu_us >= least * mine.cpu_us and mine.latency_us[1] <= java.latency_us[1],
             )

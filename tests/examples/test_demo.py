@@ -110,7 +110,9 @@ def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("JAVA_HOME", raising=False)
     result = CliRunner().invoke(cli, ["demo", str(tmp_path / "demo")])
     assert result.exit_code == 3
-    assert "Java 17 is missing (no java on the PATH); install it with: apt-get install" in result.output
+    assert (
+        "Java 17 or newer is missing (no java on the PATH); install it with: apt-get install" in result.output
+    )
     assert not (tmp_path / "demo").exists()
 
 

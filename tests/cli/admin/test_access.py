@@ -98,7 +98,7 @@ def test_who_may_not_is_refused(broker: MqlakeBroker) -> None:
     at = ("-b", broker.address)
     assert "no permission" in invoke(broker, "listUser", *at, user="eve", secret="eve-secret").output
     assert "check signature failed" in invoke(broker, "listUser", *at, secret="wrong").output
-    assert "username cannot be null" in invoke(broker, "listUser", *at, user="").output
+    assert "username cannot be null" in invoke(broker, "listUser", *at, user="", secret="").output
 
 
 @pytest.mark.parametrize(
