@@ -19,7 +19,8 @@ import mqlake.lake
 from mqlake.errors import OffsetOutOfRangeError, StoreCorruptError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.filters import RowFilter
-from mqlake.lake.heads import valid
+from mqlake.lake.heads import choose, valid
+from mqlake.lake.heads import rows as heads_rows
 from mqlake.lake.heads.choose import expression_of
 from mqlake.lake.heads.schema import SCHEMA
 from mqlake.lake.options import LogOptions, option_texts
@@ -118,6 +119,23 @@ def test_heads_that_a_query_cannot_need_are_not_opened(shop: Path, monkeypatch: 
     assert mqlake.lake.scan(shop, "Topic-3").count_rows() == 100 and len(opened) > 5
 
 
+def test_row_groups_without_a_key_are_not_read(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys have no order, so that statistics do not say where one is."""
+    read: list[int] = []
+    rows_of_heads = choose.rows_of
+
+    def counted(files: Any, columns: Any, filter: Any, groups: Any) -> Any:
+        read.append(sum(map(len, groups)))
+        return rows_of_heads(files, columns, filter, groups)
+
+    monkeypatch.setattr(choose, "rows_of", counted)
+    keys, log = pc.field("keys"), mqlake.lake.scan(shop)
+    assert log.count_rows(keys == "key-10 shared") == 1
+    assert log.count_rows(keys.isin(["key-10 shared", "key-1000 shared"])) == 2
+    assert log.count_rows(pc.field("tags") == "tag-1") > 600
+    assert read[0] < 3 and read[1] < 4 and read[2] > 5, read
+
+
 @pytest.fixture(params=["all", "gaps"])
 def store(request: pytest.FixtureRequest, store: Path) -> Path:
     """All kinds of records; with gaps, the first file has no heads."""
@@ -143,8 +161,12 @@ def test_random_questions_to_all_kinds_of_records(store: Path, unpack: bool, see
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_questions_to_random_records(tmp_path: Path, seed: int) -> None:
-    """Clocks that jump, times beyond the calendar, texts that are no UTF-8; some files have no heads."""
+def test_random_questions_to_random_records(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clocks that jump, times beyond the calendar, texts that are no UTF-8; some files have no heads, the others some
+    row groups."""
+    monkeypatch.setattr(heads_rows, "GROUP_BYTES", 2_000)
     root = write_log(tmp_path / "s", random_records(seed, 300), 9_000)
     draw = random.Random(seed)
     for path in write_all(root):

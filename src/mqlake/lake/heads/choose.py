@@ -1,5 +1,6 @@
 """Which records of files with heads a query may want: its conditions go to the heads, places in the log come back.
 
+    keys ─▶ Bloom filters ─▶ row groups
     conditions ─▶ heads (Parquet) ─▶ physical offset, size and number of each record that may pass ─▶ places, blocks
 
 A file with valid heads is known whole: what they do not show is not in it. A message of an inner batch has a queue
@@ -18,12 +19,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from mqlake.errors import UnfitHeadsError
 from mqlake.lake.arrow.filters import NUMBERS, OF_A_MESSAGE, TIMES, Condition, RowFilter
-from mqlake.lake.heads.parquet import rows_of
+from mqlake.lake.heads.bloom import groups_that_may_have
+from mqlake.lake.heads.parquet import BLOOM_COLUMNS, rows_of
 from mqlake.lake.heads.schema import SCHEMA
-from mqlake.lake.heads.valid import Look, look_through, passed_over, place_of, unfit_if_damaged, warn
+from mqlake.lake.heads.valid import Heads, Look, look_through, passed_over, place_of, unfit_if_damaged, warn
 from mqlake.lake.log.single_records import message_number
 from mqlake.lake.log.skipping import Gathered, Reading, files_within, laid_out, meet
 from mqlake.lake.log.splits import LogFile, runs
@@ -55,7 +58,7 @@ def choose(
     if expression is None:
         return Reading([]), runs(files, files)
     inside, place = files_within(files, wanted), place_of(storage)
-    looks, gathered = _look(storage, place, names, inside, expression)
+    looks, gathered = _look(storage, place, names, inside, expression, _Named(wanted))
     known = [(each.heads.origin.begin, each.heads.origin.end) for each in looks if each.heads is not None]
     warn(passed_over(place, looks))
     reading = laid_out(gathered.reading([]), storage, wanted, split_size)
@@ -69,32 +72,75 @@ def _look(
     names: Mapping[str, int],
     files: Sequence[LogFile],
     expression: pc.Expression,
-) -> tuple[list[Look[Gathered]], Gathered]:
+    named: _Named,
+) -> tuple[list[Look[Any]], Gathered]:
     """The files, with their heads if these can be used, and the places of the records that pass."""
     if place.is_local:
-        looks = list(look_through(storage, place, names, files, lambda heads: Gathered()))
+        chosen = list(look_through(storage, place, names, files, named.groups))
+        found = {look.heads.path: look.made for look in chosen if look.heads and look.made is not None}
         with contextlib.suppress(UnfitHeadsError, FileNotFoundError):  # one of them: then file by file
-            return looks, _gathered([look.heads.path for look in looks if look.heads], expression)
-    looks, found = [], Gathered()
+            gathered = _gathered(list(found), expression, list(found.values()))
+            return [replace(look, made=None) for look in chosen], gathered
+    looks, gathered = list[Look[Any]](), Gathered()
     for look in look_through(
-        storage, place, names, files, lambda heads: _gathered([heads.source], expression)
+        storage,
+        place,
+        names,
+        files,
+        lambda heads: _gathered([heads.source], expression, [named.groups(heads)]),
     ):
         if look.made is not None:
-            found.merge(look.made)
+            gathered.merge(look.made)
         looks.append(replace(look, made=None))
-    return looks, found
+    return looks, gathered
 
 
-def _gathered(files: Sequence[str | bytes], expression: pc.Expression) -> Gathered:
+def _gathered(
+    files: Sequence[str | bytes], expression: pc.Expression, groups: Sequence[Sequence[int]]
+) -> Gathered:
     """The places of the records that pass. UnfitHeadsError where a page is damaged, FileNotFoundError."""
     found = Gathered()
     with unfit_if_damaged():
-        for batch in rows_of(files, _PLACE, expression):
+        for batch in rows_of(files, _PLACE, expression, groups):
             offset, size, queue_id, queue_offset = (
                 column.to_numpy(zero_copy_only=False).astype("i8") for column in batch.columns
             )
             found.add(offset, size, message_number(queue_id, queue_offset))
     return found
+
+
+class _Named:
+    """The texts that a wanted record has one of, by column: Bloom filters say where they are not."""
+
+    def __init__(self, wanted: RowFilter) -> None:
+        self._texts = {
+            condition.column: [value for value in condition.allowed if isinstance(value, str)]
+            for condition in wanted.conditions
+            if condition.column in BLOOM_COLUMNS and condition.allowed is not None
+        }
+        self._unpack = wanted.options.unpack
+
+    def groups(self, heads: Heads) -> list[int]:
+        """The row groups that may have wanted records. UnfitHeadsError, FileNotFoundError."""
+        metadata = heads.sealed.metadata
+        found = set(range(metadata.num_row_groups))
+        if not self._texts:
+            return sorted(found)
+        batches = (
+            set() if not self._unpack else {group for group in found if _may_have_batches(metadata, group)}
+        )
+        with unfit_if_damaged(), heads.reader() as read:
+            for column, texts in self._texts.items():
+                found &= groups_that_may_have(metadata, read, column, texts) | batches
+        return sorted(found)
+
+
+def _may_have_batches(metadata: pq.FileMetaData, group: int) -> bool:
+    """True unless no record of a row group has messages of its own, which have keys of their own."""
+    statistics = metadata.row_group(group).column(SCHEMA.names.index("sysFlag")).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min < 0 or statistics.max >= MessageSysFlag.NEED_UNWRAP_FLAG)
 
 
 # --- conditions

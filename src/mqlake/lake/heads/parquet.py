@@ -9,6 +9,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
+import pyarrow.fs
 import pyarrow.parquet as pq
 
 from mqlake.lake.heads.rows import HeadsOfFile
@@ -29,25 +30,35 @@ ENCODINGS = {
 BLOOM_COLUMNS = ("keys", "uniqKey")
 FALSE_POSITIVES = 0.01
 
+_LOCAL = pyarrow.fs.LocalFileSystem()
 FORMAT = pyarrow.dataset.ParquetFileFormat(
     default_fragment_scan_options=pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
 )
 
 
 def rows_of(
-    files: Sequence[str | bytes], columns: Sequence[str], filter: pc.Expression | None
+    files: Sequence[str | bytes],
+    columns: Sequence[str],
+    filter: pc.Expression | None,
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of files of heads, given as local paths or as their bytes, in this order.
+    """The rows of files of heads, given as local paths or as their bytes, in this order. `groups`: the row groups of
+    each file that are read; all of them by default.
 
     OSError or ArrowException where a page is read that is not as it was written.
     """
-    paths = [file for file in files if isinstance(file, str)]
-    if paths:
-        dataset = pyarrow.dataset.dataset(paths, SCHEMA, format=FORMAT)
+    chosen = [None] * len(files) if groups is None else groups
+    local = [
+        FORMAT.make_fragment(file, _LOCAL, row_groups=some)
+        for file, some in zip(files, chosen, strict=True)
+        if isinstance(file, str) and some != []
+    ]
+    if local:
+        dataset = pyarrow.dataset.FileSystemDataset(local, SCHEMA, FORMAT, _LOCAL)
         yield from dataset.to_batches(columns=list(columns), filter=filter)
-    for file in files:
-        if not isinstance(file, str):
-            fragment = FORMAT.make_fragment(pa.py_buffer(file))
+    for file, some in zip(files, chosen, strict=True):
+        if not isinstance(file, str) and some != []:
+            fragment = FORMAT.make_fragment(pa.py_buffer(file), row_groups=some)
             yield from fragment.to_batches(schema=SCHEMA, columns=list(columns), filter=filter)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from mqlake.errors import UnfitHeadsError
 from mqlake.formats.names import file_name_to_offset
 from mqlake.lake.heads.rows import tail_of
 from mqlake.lake.heads.schema import ORIGIN_KEY, SCHEMA, Origin
-from mqlake.lake.heads.seal import Sealed, check_ends
+from mqlake.lake.heads.seal import Read, Sealed, check_ends
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.splits import LogFile, log_files
 from mqlake.lake.log.storage import Storage
@@ -53,6 +54,17 @@ class Heads:
     def source(self) -> str | bytes:
         """As rows_of() takes it, while `data` is there."""
         return self.path if self.data is None else self.data
+
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[Read]:
+        """Gives the bytes between two positions of the Parquet file. OSError."""
+        if self.data is not None:
+            data = self.data
+            yield lambda start, end: data[start:end]
+            return
+        with open(self.path, "rb") as file:
+            descriptor = file.fileno()
+            yield lambda start, end: os.pread(descriptor, end - start, start)
 
 
 @dataclass(frozen=True)
