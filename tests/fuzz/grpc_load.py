@@ -328,7 +328,8 @@ class GrpcLoad:
         )
         answers = self.ask("ReceiveMessage", [request, request])
         found = [[each.message for each in some if each.HasField("message")] for some in answers]
-        self.waiting[topic] -= len(found[0])
+        # where none comes, the others were tried too often before: they are dead letters
+        self.waiting[topic] = self.waiting[topic] - len(found[0]) if found[0] else 0
         for pair in zip(*found, strict=True):
             system = [message.system_properties for message in pair]
             self.handles.append((topic, system[0].message_id, [each.receipt_handle for each in system]))

@@ -122,7 +122,7 @@ def needs_of(request: Message) -> Iterator[Need]:
 def _touched(request: Message) -> Iterator[tuple[str, str, Action]]:
     """(topic, group, what is done with the topic)."""
     if isinstance(request, v2.SendMessageRequest):
-        for topic in {message.topic.name for message in request.messages}:
+        for topic in dict.fromkeys(message.topic.name for message in request.messages):
             yield topic, "", Action.PUB
     elif isinstance(request, v2.EndTransactionRequest | v2.RecallMessageRequest):
         yield request.topic.name, "", Action.PUB

@@ -152,7 +152,7 @@ def test_runs_forget_old_versions_as_the_table_says(tmp_path: Path, caplog: pyte
     assert rows_in(table) == expected(tmp_path / "store")
     assert orders.verify().is_sound
     assert table.orphans(datetime.now(UTC) + timedelta(hours=1)) == []
-    assert not caplog.records
+    assert "old versions" not in caplog.text
     orders.table.evolve(table.schema, {module.KEEP: "many"})
     put(tmp_path / "store", 20, 200)
     assert orders.append_new().rows == 10  # what cannot be read is no reason to stop
