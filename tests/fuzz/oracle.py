@@ -424,8 +424,8 @@ class Life:
                 fields = {"topic": topic, "queueId": str(queue_id)}
                 asked = RemotingCommand(RequestCode.GET_MIN_OFFSET, opaque=self.number(), ext_fields=fields)
                 frames.append((encode_frame(asked), True))
-            if dice.random() < 0.2:
-                frames.append((self._beat(who), True))
+        if dice.random() < 0.5:  # the last: a pull that overtakes it may come before its group is known
+            frames.append((self._beat(who), True))
         return frames
 
     def _beat(self, who: int) -> bytes:
