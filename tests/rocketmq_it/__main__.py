@@ -65,17 +65,22 @@ class Outcome:
     reason: str = ""
 
 
+def tls_settings(directory: Path) -> dict[str, str]:
+    """Of a broker with a new certificate, which is written to the directory."""
+    certificate, key = directory / "server.pem", directory / "server.key"
+    issued = trustme.CA().issue_cert("127.0.0.1", "localhost")
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    return {"tls.server.certPath": str(certificate), "tls.server.keyPath": str(key)}
+
+
 class Cluster:
     """Three of mqlake's brokers, a name server, and the gRPC endpoint of the first."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
         self.stores = directory / "stores"
-        certificate, key = directory / "server.pem", directory / "server.key"
-        issued = trustme.CA().issue_cert("127.0.0.1", "localhost")
-        issued.cert_chain_pems[0].write_to_path(certificate)
-        issued.private_key_pem.write_to_path(key)
-        settings = {**SETTINGS, "tls.server.certPath": str(certificate), "tls.server.keyPath": str(key)}
+        settings = {**SETTINGS, **tls_settings(directory)}
         command = [
             sys.executable,
             "-m",

@@ -18,11 +18,9 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
-import trustme
-
 from tests.interop.brokers import MqlakeBroker
 from tests.parts import needed
-from tests.rocketmq_it.__main__ import Outcome, count, report
+from tests.rocketmq_it.__main__ import Outcome, count, tls_settings
 from tests.rocketmq_it.module import SourceError, _run
 
 POMS = ("pom.xml", "e2e/pom.xml", "e2e-v4/pom.xml", "e2e-spring/pom.xml")
@@ -65,12 +63,9 @@ def class_path(source: Path, target: Path) -> str:
 def run(source: Path, target: Path, classes: Sequence[str], directory: Path) -> list[Outcome]:
     """The outcomes of all tests of the classes whose names have one of these parts; of all without any."""
     path = class_path(source, target)
-    certificate, key = directory / "server.pem", directory / "server.key"
-    issued = trustme.CA().issue_cert("127.0.0.1", "localhost")
-    issued.cert_chain_pems[0].write_to_path(certificate)
-    issued.private_key_pem.write_to_path(key)
-    settings = {**SETTINGS, "tls.server.certPath": certificate, "tls.server.keyPath": key}
-    with MqlakeBroker(directory / "broker", settings, small=False, grpc=True) as broker:
+    with MqlakeBroker(
+        directory / "broker", {**SETTINGS, **tls_settings(directory)}, small=False, grpc=True
+    ) as broker:
         command = [needed("java"), "-Xmx1g"]
         command += [f"-DnamesrvAddr={broker.namesrv}", f"-DendPoint={broker.grpc}", "-jar"]
         command += [str(target / "jars" / CONSOLE), "-cp", path, "--scan-classpath", str(target / "classes")]
@@ -110,8 +105,9 @@ def main() -> int:
     except SourceError as error:
         print(error, file=sys.stderr)
         return 2
-    report("end to end", found, 0)
     bad = [outcome for outcome in found if outcome.outcome == "failed" and outcome.test not in KNOWN]
+    for outcome in bad:
+        print(f"unexpected: {outcome.test} {outcome.reason[:300]}")
     print(f"{count(found)}, {len(bad)} of them unexpected; logs in {directory}")
     return 1 if bad or not found else 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.rocketmq_it import __main__ as harness
+from tests.rocketmq_it import end_to_end
 from tests.rocketmq_it.__main__ import LEAST_S, Outcome, Share, count, outcomes, unexpected
 from tests.rocketmq_it.module import EDITS, SOURCES, SourceError, classes_with_tests, compiled
 
@@ -122,3 +123,22 @@ def test_a_class_passes(tmp_path):
     assert [(each["test"], each["outcome"]) for each in found] == [
         ("TlsIT#testSendAndReceiveMessageOverTLS", "passed")
     ]
+
+
+def test_a_report_of_junits_is_read(tmp_path):
+    report = tmp_path / "report.xml"
+    report.write_text(
+        '<testsuite><testcase name="a()" classname="org.x.ATest"/>'
+        '<testcase name="b()" classname="org.x.ATest"><failure message="no"/></testcase>'
+        '<testcase name="c()" classname="org.x.ATest"><skipped/></testcase></testsuite>'
+    )
+    assert end_to_end.outcomes(report) == [
+        Outcome("ATest#a()", "passed"),
+        Outcome("ATest#b()", "failed", "no"),
+        Outcome("ATest#c()", "ignored"),
+    ]
+
+
+def test_what_is_no_checkout_of_the_end_to_end_tests_is_told(tmp_path):
+    with pytest.raises(SourceError, match=r"no checkout of apache/rocketmq-e2e"):
+        end_to_end.class_path(tmp_path, tmp_path / "target")

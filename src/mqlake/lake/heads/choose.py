@@ -114,7 +114,7 @@ class _Named:
 
     def __init__(self, wanted: RowFilter) -> None:
         self._texts = {
-            condition.column: [value for value in condition.allowed if isinstance(value, str)]
+            condition.column: condition.allowed
             for condition in wanted.conditions
             if condition.column in BLOOM_COLUMNS and condition.allowed is not None
         }
