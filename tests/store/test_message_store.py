@@ -236,7 +236,11 @@ class TestPut:
             assert store.max_phy_offset == files[0].committed_position
             assert store.wait_until_dispatched(PATIENCE_S)
             assert store.max_offset_in_queue("T", 0) == 21
+            assert store.dispatch_behind_bytes == 0
+            left = store.commit_log_files.max_wrote_position - files[0].committed_position
+            assert int(store.runtime_info()["remainHowManyDataToCommit"]) == left > 0
             store.flush()
+            assert store.runtime_info()["remainHowManyDataToCommit"] == "0"
             assert store.wait_until_dispatched(PATIENCE_S)
             assert store.max_offset_in_queue("T", 0) == len(bodies)
             got = store.get_message("G", "T", 0, 0, 32)

@@ -170,6 +170,8 @@ class BrokerStatsManager:
         self.enable_queue_stat = enable_queue_stat
         self._clock = clock
         self._table: dict[str, dict[str, StatsItem]] = {name: {} for name in KEY_PARTS}
+        self.count_late: list[Callable[[], None]] = []
+        """Called before counters go, by those who add to them some time after the fact."""
 
     def add(self, name: str, key: str, value: int, times: int = 1) -> None:
         """Adds to the counter `name` of `key` (for MOMENTS: sets it)."""
@@ -254,6 +256,8 @@ class BrokerStatsManager:
         self._forget("group", group)
 
     def _forget(self, part: str, value: str) -> None:
+        for count in self.count_late:  # else the counters would be back a moment later
+            count()
         for name, parts in KEY_PARTS.items():
             if part not in parts:
                 continue

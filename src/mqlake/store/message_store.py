@@ -845,6 +845,9 @@ class DefaultMessageStore(StoreView):
         info["damagedPlaces"] = str(self.damage.count)
         pool = self.transient_store_pool
         info["remainTransientStoreBufferNumbs"] = str(pool.available_buffer_nums if pool else 0)
+        if pool is not None:
+            files = self.commit_log_files
+            info["remainHowManyDataToCommit"] = str(max(0, files.max_wrote_position - files.committed_where))
         return info
 
 

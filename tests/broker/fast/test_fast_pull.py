@@ -14,7 +14,7 @@ import pytest
 
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_pull
-from mqlake.broker.fast.fast_pull import FastPull, PullPlan
+from mqlake.broker.fast.fast_pull import STATISTICS_S, FastPull, PullPlan
 from mqlake.client.records import MessageClientExt, decode_messages
 from mqlake.native import pull_layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
@@ -390,6 +390,25 @@ def test_offsets_are_committed_and_resets_are_told(tmp_path: Path) -> None:
             assert b"OFFSET_RESET" in answer
             (answer,) = await wire.say(frame(3))
             assert code_of(answer) == ResponseCode.SUCCESS
+
+    play(tmp_path, scene)
+
+
+def test_a_deleted_topic_is_not_counted_again_by_pulls_before(tmp_path: Path) -> None:
+    """Else its counters would be back for ever, a tenth of a second after it is gone."""
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        stats = peer.controller.broker.broker_stats_manager
+        async with Wire(peer.controller) as wire:
+            await wire.say(frame(0))
+        assert ways.taken == 1
+        assert stats.item("GROUP_GET_NUMS", "T@CG") is None
+        stats.on_topic_deleted("T")
+        assert stats.item("BROKER_GET_NUMS", stats.cluster_name) is not None
+        called = asyncio.Event()
+        asyncio.get_running_loop().call_later(2 * STATISTICS_S, called.set)
+        await called.wait()
+        assert stats.item("GROUP_GET_NUMS", "T@CG") is None
 
     play(tmp_path, scene)
 

@@ -239,13 +239,15 @@ class ConfigAdmin:
             "pageCacheLockTimeMills": str(self._lock_time_ms()),
             "earliestMessageTimeStamp": str(earliest_message_time(store)),
             "startAcceptSendRequestTimeStamp": str(broker.config.start_accept_send_request_time_stamp),
-            "remainHowManyDataToFlush": human_readable_byte_count(int(info["remainHowManyDataToFlush"])),
             "timerReadBehind": "0",
             "timerOffsetBehind": "0",
             "timerCongestNum": "0",
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
+        for name in ("remainHowManyDataToCommit", "remainHowManyDataToFlush"):
+            if name in info:  # nothing is left to commit without a TransientStorePool
+                info[name] = human_readable_byte_count(int(info[name]))
         capacity = str(broker.config.limits.in_flight_max)
         for pool in ("send", "pull", "litePull", "query", "ack"):
             info[f"{pool}ThreadPoolQueueSize"] = "0"

@@ -202,6 +202,7 @@ class FastPull:
         self.tables = PullTables.make()
         self.cells, self._view = self.tables.numbers.data, self.tables.octets.data
         self._pulls = self.cells[layout.PULLS_AT : layout.RUNS_AT]
+        broker.broker_stats_manager.count_late.append(self._count)
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the pull whose frame begins at data[start], and plain ones after it; where the next frame begins,
