@@ -18,7 +18,7 @@ from mqlake.errors import RemotingError
 from mqlake.remoting.loop import run
 
 if TYPE_CHECKING:
-    from mqlake.broker.read_replica import ReplicaStatus
+    from mqlake.read_replica import ReplicaStatus
 
 EXIT_TROUBLE = 1
 
@@ -82,7 +82,7 @@ async def _follow(
 ) -> None:
     from mqlake.auth.signed_client import remoting_client
     from mqlake.broker.config import read_settings, require_known
-    from mqlake.broker.read_replica import ReadReplica, find_master, remembered_master
+    from mqlake.read_replica import ReadReplica, find_master, remembered_master
 
     require_known(settings)
     stop = stop_event()
@@ -147,7 +147,7 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
 
     Exit status 1 means that it does not follow its master: the text says why.
     """
-    from mqlake.broker.read_replica import read_status
+    from mqlake.read_replica import read_status
 
     found = read_status(directory)
     if as_json:

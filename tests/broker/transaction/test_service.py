@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqlake.broker.transaction import service
 from mqlake.broker.transaction.service import TransactionState, place_of
+from mqlake.errors import StoreClosedError
 from tests.broker.clock import Clock
 from tests.broker.transaction.room import Room, in_a_room
 from tests.store.small_store import flip, log_file
@@ -185,6 +187,28 @@ def test_an_end_is_remembered_for_its_copies_as_well(tmp_path):
         room.service.reopen(place_of(copy))
         assert room.service.ended_as(place_of(half)) is None
         assert await room.check(after_ms=30_000) == []  # the op queue knows
+
+    in_a_room(tmp_path, scene)
+
+
+def test_what_has_ended_is_kept_when_the_store_raises(tmp_path):
+    """Else a committed message would be asked for again, and its producer might roll it back."""
+
+    async def scene(room):
+        halves = [await room.prepare(str(number)) for number in range(3)]
+        for half in halves[:2]:
+            room.commit(half)
+
+        def broken(queue_id, body):
+            raise StoreClosedError("closed")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(room.bridge, "write_op", broken)
+            with pytest.raises(StoreClosedError):
+                room.service.batch_send_op_message()
+        assert room.service.batch_send_op_message()
+        assert await room.check(after_ms=30_000) == ["2"]
+        assert [op.body for op in room.messages(OP)] == [b"0,1,"]
 
     in_a_room(tmp_path, scene)
 

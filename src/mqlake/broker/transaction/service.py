@@ -162,19 +162,30 @@ class TransactionalMessageService:
         if self._op_timer is not None:
             self._op_timer.cancel()
             self._op_timer = None
-        removed, self._removed, self._removed_size = self._removed, {}, 0
         size_max = self._config().transaction_op_msg_max_size
-        for queue_id, offsets in removed.items():
-            for batch, body in messages.op_bodies(offsets, size_max):
+        waiting = [
+            (queue_id, batch, body)
+            for queue_id, offsets in self._removed.items()
+            for batch, body in messages.op_bodies(offsets, size_max)
+        ]
+        self._removed, self._removed_size, refused = {}, 0, []
+        try:
+            for place, (queue_id, _, body) in enumerate(waiting):
                 if not self.bridge.write_op(queue_id, body):
-                    self._removed.setdefault(queue_id, []).extend(batch)
-                    self._removed_size += len(body)
-        if self._removed:
-            self._op_trouble.failed(
-                f"the op queue takes nothing, tried again: {self._removed_size} bytes wait"
-            )
-            self._send_op_message_in(RETRY_S)
-        elif removed:
+                    refused.append(waiting[place])
+        except BaseException:
+            refused += waiting[place:]  # one that is there twice ends the same half messages
+            raise
+        finally:
+            for queue_id, batch, body in refused:
+                self._removed.setdefault(queue_id, []).extend(batch)
+                self._removed_size += len(body)
+            if refused:
+                self._op_trouble.failed(
+                    f"the op queue takes nothing, tried again: {self._removed_size} bytes wait"
+                )
+                self._send_op_message_in(RETRY_S)
+        if waiting and not refused:
             self._op_trouble.worked("the op queue takes messages again")
         return not self._removed
 
