@@ -424,8 +424,6 @@ class Life:
                 fields = {"topic": topic, "queueId": str(queue_id)}
                 asked = RemotingCommand(RequestCode.GET_MIN_OFFSET, opaque=self.number(), ext_fields=fields)
                 frames.append((encode_frame(asked), True))
-        if dice.random() < 0.5:  # the last: a pull that overtakes it may come before its group is known
-            frames.append((self._beat(who), True))
         return frames
 
     def _beat(self, who: int) -> bytes:
@@ -733,6 +731,9 @@ class Life:
             self.settle()
             for _ in range(2):
                 self.say({who: self.pulls(who) for who in range(workers)})
+                # by themselves: a broker writes for itself, too, and a pull that waits for its dispatch is overtaken
+                beats = [who for who in range(workers) if self.dice.random() < 0.5]
+                self.say({who: [(self._beat(who), True)] for who in beats})
             for _ in range(self.dice.choice((0, 1, 2))):
                 self.change()
         self.settle()

@@ -43,7 +43,7 @@ from mqlake.message import (
     decode_message_id,
 )
 from mqlake.message.recall import decode_recall_handle
-from mqlake.message.topics import is_system_topic
+from mqlake.message.topics import REPLY_TOPIC_POSTFIX, is_system_topic
 from mqlake.remoting.bodies.admin import (
     ConsumerConnection,
     ConsumeStats,
@@ -152,8 +152,19 @@ class Admin(Service):
             known = await self._topics_or_none()
             if topic not in known:
                 break
-        others = [each for each in known if each != topic and not is_system_topic(each)]
-        raise NotFoundError(topic, others, what="topic")
+        raise NotFoundError(topic, await self.users_topics(known - {topic}), what="topic")
+
+    async def users_topics(self, names: set[str]) -> set[str]:
+        """Without the topics that servers create for themselves or for groups."""
+        own = await self.name_servers.get_system_topic_list_from_ns() if names else set()
+        prefixes = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
+        return {
+            name
+            for name in names - own
+            if not (
+                is_system_topic(name) or name.startswith(prefixes) or name.endswith(f"_{REPLY_TOPIC_POSTFIX}")
+            )
+        }
 
     async def _topics_or_none(self) -> set[str]:
         try:

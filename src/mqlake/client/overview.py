@@ -1,6 +1,6 @@
 """What an operator sees of a cluster that takes more than one request, or more than an answer as it is.
 
-Topics of users, rates, how far groups are behind, who consumes, how replication is. `mqlake admin` prints it, the
+Rates, how far groups are behind, who consumes, how replication is. `mqlake admin` prints it, the
 console shows it.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from mqlake.client.admin import Admin
 from mqlake.errors import MqlakeError, RemotingError, ResponseError
-from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.admin import (
     ConsumerConnection,
     HARuntimeInfo,
@@ -23,21 +23,9 @@ from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.static_topic import is_mock_broker
 
-REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 DAY_MS = 24 * 3600 * 1000
 AT_ONCE = 16
 """Questions about queues."""
-
-
-async def users_topics(admin: Admin, names: set[str]) -> set[str]:
-    """Without the topics that servers create for themselves or for groups."""
-    own = await admin.name_servers.get_system_topic_list_from_ns()
-    prefixes = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
-    return {
-        name
-        for name in names - own
-        if not (is_system_topic(name) or name.startswith(prefixes) or name.endswith(REPLY_TOPIC_POSTFIX))
-    }
 
 
 async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:

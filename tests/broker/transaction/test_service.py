@@ -199,7 +199,7 @@ def test_what_has_ended_is_kept_when_the_store_raises(tmp_path):
         for half in halves[:2]:
             room.commit(half)
 
-        def broken(queue_id, body):
+        def broken(*_):
             raise StoreClosedError("closed")
 
         with pytest.MonkeyPatch.context() as patch:

@@ -180,6 +180,11 @@ def test_brokers_and_name_servers(broker):
     ("args", "status", "words"),
     [
         (["topic", "status", "Nowhere"], 1, "unknown topic 'Nowhere'"),
+        (
+            ["topic", "status", "broker-00"],
+            1,
+            "unknown topic 'broker-00'\n",
+        ),  # the broker's own is no suggestion
         (["message", "by-unique-key", "M", "-i", "F" * 32], 1, "no message of M has the id FFF"),
         (["topic", "delete", "Nowhere"], 1, "unknown topic 'Nowhere'"),
         (["topic", "delete", "TBW102"], 2, "Delete topic TBW102 with all its messages? Use --yes to confirm"),

@@ -23,7 +23,7 @@ from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import as_object, note, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
-from mqlake.client.overview import DAY_MS, rate, stored_since, users_topics
+from mqlake.client.overview import DAY_MS, rate, stored_since
 from mqlake.errors import NotFoundError, ResponseError
 from mqlake.remoting.bodies.admin import TopicOffset
 from mqlake.remoting.bodies.route import BrokerData
@@ -64,7 +64,7 @@ async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_js
     else:
         await admin.list_brokers(cluster)  # an unknown cluster is an error, not an empty list
         names = await admin.name_servers.get_topics_by_cluster(cluster)
-    shown = sorted(names if with_system else await users_topics(admin, names))
+    shown = sorted(names if with_system else await admin.users_topics(names))
     if as_json:
         print_json(shown)
     else:
@@ -259,7 +259,7 @@ async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) ->
         if topic not in names:
             raise NotFoundError(topic, names, what="topic")
         names = {topic}
-    shown = sorted(names if topic is not None else await users_topics(admin, names))
+    shown = sorted(names if topic is not None else await admin.users_topics(names))
     rates = await of_each(shown, lambda name: _topic_rates(admin, name))
     rows = list(itertools.chain.from_iterable(rates))
     if active:

@@ -25,9 +25,9 @@ from mqlake.message import (
     MessageExt,
     string_to_properties,
 )
+from mqlake.message.topics import REPLY_TOPIC_POSTFIX
 from mqlake.remoting.headers.produce import ReplyMessageRequestHeader
 
-REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"
 REPLY_MESSAGE_FLAG = "reply"
 
 

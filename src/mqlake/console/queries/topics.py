@@ -8,7 +8,7 @@ from typing import Any
 from mqlake.base.clock import now_ms
 from mqlake.base.rendering import as_object, count_text
 from mqlake.client.admin import Admin
-from mqlake.client.overview import DAY_MS, rate, stored_since, users_topics
+from mqlake.client.overview import DAY_MS, rate, stored_since
 from mqlake.console.ask import Ask
 from mqlake.console.trends import POINTS
 from mqlake.errors import ConfigError, MqlakeError, UnknownKeyError
@@ -27,7 +27,7 @@ async def topics(ask: Ask) -> dict[str, Any]:
     admin, sampler, part = ask.admin, ask.cluster.sampler, ask.text("filter").lower()
     lags = sampler.trends.lags
     names = await admin.fetch_all_topic_list()
-    shown = names if ask.flag("system") else await users_topics(admin, names)
+    shown = names if ask.flag("system") else await admin.users_topics(names)
     found = sorted(name for name in shown if part in name.lower())
     sort = "lag" if ask.text("sort") == "lag" else "name"
     if sort == "lag":
