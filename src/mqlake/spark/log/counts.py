@@ -35,9 +35,9 @@ from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
 from mqlake.lake.log.skipping import files_within
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.tasks import LogTask, chosen
+from mqlake.lake.log.tasks import LogTask, chosen, packed_flags
 from mqlake.lake.offsets import PositionKind
-from mqlake.lake.options import OPTIONS, LogOptions, Mode, listed, named, option_texts
+from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
 from mqlake.lake.plan import plan
 from mqlake.message import MessageSysFlag
 from mqlake.spark.error_messages import tells_reasons
@@ -249,7 +249,7 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
         inside = files_within(files, RowFilter(options)) if names else []
         rows = {file.file: 0 for file in inside if is_full(file) and name_of(file) in names}
         if place.is_local:
-            looks = [*look_through(storage, place, names, inside, lambda heads: _is_counted(heads, options))]
+            looks = [*look_through(storage, place, names, inside, lambda heads: is_as_read(heads, options))]
             warn(passed_over(place, looks))
             rows = {look.file.file: look.heads.origin.records for look in looks if look.heads and look.made}
         for file in files:
@@ -264,11 +264,10 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
 
 
 def heads_suffice(options: LogOptions, columns: Sequence[str]) -> bool:
-    """True if heads have all that is asked for: of records without damage, whose bytes nobody wants checked."""
+    """True if heads have all that is asked for, and nobody wants the records' bytes checked."""
     by_offset = (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.PHYSICAL)
     return (
         options.skipping
-        and options.mode is Mode.FAIL_FAST
         and options.verify == VERIFY_NONE
         and options.keys is None
         and options.start.kind in by_offset
@@ -277,23 +276,22 @@ def heads_suffice(options: LogOptions, columns: Sequence[str]) -> bool:
     )
 
 
-def _is_counted(heads: Heads, options: LogOptions) -> bool:
-    """True if what is counted are the heads' own records. UnfitHeadsError where that cannot be read."""
-    return not options.unpack or is_plain(heads)
-
-
-def is_plain(heads: Heads) -> bool:
-    """True if no record has messages of its own. UnfitHeadsError where that cannot be read."""
+def is_as_read(heads: Heads, options: LogOptions) -> bool:
+    """True if reading the log without bodies would unpack none of the records, so that the rows are the records
+    themselves. Where damage is left out, compressed ones are unpacked, too, since some cannot be. UnfitHeadsError where
+    that cannot be read."""
+    if not options.unpack:
+        return True
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
     from mqlake.lake.heads.valid import unfit_if_damaged
 
-    flags, flag = pc.field("sysFlag"), int(MessageSysFlag.NEED_UNWRAP_FLAG)
+    flags, packed = pc.field("sysFlag"), packed_flags(options.mode, with_bodies=False)
     # the comparisons leave out row groups
-    has_messages = ((flags >= flag) | (flags < 0)) & (
-        pc.bit_wise_and(flags, pa.scalar(flag, pa.int32())) != 0
+    is_packed = ((flags >= packed & -packed) | (flags < 0)) & (
+        pc.bit_wise_and(flags, pa.scalar(packed, pa.int32())) != 0
     )
     with unfit_if_damaged():
-        return not any(batch.num_rows for batch in rows_of([heads.source], ["sysFlag"], has_messages))
+        return not any(batch.num_rows for batch in rows_of([heads.source], ["sysFlag"], is_packed))
 
 
 def _wanted(options: LogOptions) -> pc.Expression | None:
@@ -339,7 +337,7 @@ def _of_heads(
     from mqlake.lake.heads.valid import look_through, name_of, passed_over, unfit_if_damaged, warn
 
     def counted(heads: Heads) -> list[pa.Table] | None:
-        if not _is_counted(heads, options):
+        if not is_as_read(heads, options):
             return None
         with unfit_if_damaged():
             return list(_grouped(rows_of([heads.source], columns, _wanted(options)), keys))

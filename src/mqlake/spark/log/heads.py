@@ -27,7 +27,7 @@ from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, option_texts
 from mqlake.message import MessageSysFlag
 from mqlake.spark.log.commitlog import read_log
-from mqlake.spark.log.counts import heads_suffice, is_plain
+from mqlake.spark.log.counts import heads_suffice, is_as_read
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import spark_schema
 
@@ -58,7 +58,9 @@ def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options
     given = {**options, "columns": list(columns)}
     log = read_log(spark, *paths, **given)
     parsed = LogOptions.parse(option_texts(paths, given))
-    found = [_plain(open_valid(storage)) for storage in parsed.stores] if _have_heads(parsed) else []
+    found = (
+        [_as_read(open_valid(storage), parsed) for storage in parsed.stores] if _have_heads(parsed) else []
+    )
     valid = [heads for each in found for heads in each.valid]
     if not valid:
         return log
@@ -84,12 +86,12 @@ def _have_heads(options: LogOptions) -> bool:
     )
 
 
-def _plain(found: StoreHeads) -> StoreHeads:
-    """Without the heads of files with inner batches, whose messages are rows of their own."""
+def _as_read(found: StoreHeads, options: LogOptions) -> StoreHeads:
+    """Without the heads of files that have to be read, such as those with inner batches."""
 
     def kept(heads: Heads | None) -> Heads | None:
         try:
-            return heads if heads is not None and is_plain(heads) else None
+            return heads if heads is not None and is_as_read(heads, options) else None
         except (UnfitHeadsError, FileNotFoundError):  # damaged, or deleted with its log file
             return None
 
