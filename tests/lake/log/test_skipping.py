@@ -19,7 +19,7 @@ from pyspark.sql import datasource as ds
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
-from mqlake.lake.log import coverage, skipping
+from mqlake.lake.log import skipping
 from mqlake.lake.log.single_records import Places
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
@@ -56,9 +56,6 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skipping, "BLOCK", 1024)
     monkeypatch.setattr(skipping, "PLACE_COST", 64)
-    monkeypatch.setattr(skipping, "UNIT_COST", 0)
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 0)
-    monkeypatch.setattr(coverage, "BLOCK_MIN", 1024)
 
 
 def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:
@@ -100,12 +97,14 @@ CASES: dict[str, tuple[list[ds.Filter], dict[str, str], Callable[[MessageExt], A
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("split_size", ["64m", "3000"])
 def test_rows_and_bytes(hours: Path, case: str, split_size: str) -> None:
+    """Before and after its own hour a topic may have messages of which its queues, made anew, do not know."""
     filters, options, holds = CASES[case]
-    found, plan = read(hours, *filters, splitSize=split_size, **options)
+    found, plan = read(hours, *filters, splitSize=split_size, skipping="known", **options)
     wanted = [m for m in seen(hours) if holds(m)]
     assert set(found) >= {m.physical_offset for m in wanted} != set()
     assert len(found) == len(wanted)
     assert plan.bytes_to_read < plan.bytes_of_log / 2
+    assert read(hours, *filters, splitSize=split_size, **options)[0] == found
     everything, whole = read(hours, *filters, skipping="false", splitSize=split_size, **options)
     assert everything == found
     if case not in ("offset", "end"):
@@ -118,16 +117,16 @@ def test_what_the_queues_do_not_know_is_read(hours: Path, tmp_path: Path) -> Non
     filters = [ds.EqualTo(("topic",), "Hour-4")]
     shutil.rmtree(root / "consumequeue" / "Hour-4" / "0")
     shutil.rmtree(root / "consumequeue" / "Hour-4" / "1")
-    found, plan = read(root, *filters)
-    assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
+    for skip in ("true", "known"):
+        found, plan = read(root, *filters, skipping=skip)
+        assert (found, plan.bytes_to_read) == (wanted, plan.bytes_of_log)
     key = seen(hours)[int(wanted[0] == 0) + 200].keys  # of a topic without queues, without naming it
     assert (
         read(root, ds.EqualTo(("keys",), key))[0]
         == read(root, ds.EqualTo(("keys",), key), skipping="false")[0]
         != []
     )
-    found, plan = read(root, ds.EqualTo(("topic",), "none"))
-    assert found == [] and plan.bytes_to_read < plan.bytes_of_log / 2
+    assert read(root, ds.EqualTo(("topic",), "none"))[0] == []
     shutil.rmtree(root / "consumequeue")
     found, plan = read(root, *filters)
     assert (found, plan.bytes_to_read) == (wanted, plan.bytes_of_log)
@@ -140,12 +139,12 @@ def test_what_is_not_dispatched_yet_is_read(hours: Path, tmp_path: Path) -> None
     wanted = [m.physical_offset for m in seen(hours) if m.topic == "Hour-9"]
     for queue in (root / "consumequeue" / "Hour-9").iterdir():
         overwrite(next(queue.iterdir()), 10 * 20, bytes(20 * 10))
-    found, plan = read(root, ds.EqualTo(("topic",), "Hour-9"))
-    assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
-    found, plan = read(root, keys="key-399")
+    for skip in ("true", "known"):
+        assert read(root, ds.EqualTo(("topic",), "Hour-9"), skipping=skip)[0] == wanted
+    found, plan = read(root, topics="Hour-9", keys="key-399")
     assert len(found) == 1 and plan.bytes_to_read < plan.bytes_of_log / 2
     (root / "checkpoint").unlink()
-    found, plan = read(root, keys="key-399")
+    found, plan = read(root, topics="Hour-9", keys="key-399")
     assert len(found) == 1
     assert plan.bytes_to_read == plan.bytes_of_log, "nobody knows whether the index was flushed"
 
@@ -160,14 +159,13 @@ def test_units_of_another_queue_are_not_believed(hours: Path, tmp_path: Path) ->
     assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4" and m.queue_id == 1]
 
 
-def test_a_queue_file_that_was_only_begun(hours: Path, tmp_path: Path) -> None:
-    """It says nothing, and the queues after it count."""
-    root = copy_store(hours, tmp_path / "store")
-    first = next((root / "consumequeue" / "Hour-4" / "0").iterdir())
-    size = first.stat().st_size
-    (first.parent / f"{size:020}").write_bytes(bytes(size))
-    found, plan = read(root, ds.EqualTo(("topic",), "Hour-4"))
-    assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4"]
+def test_a_queue_file_that_was_only_begun(long_queue: Path, tmp_path: Path) -> None:
+    """It says nothing, and those before it count."""
+    root = copy_store(long_queue, tmp_path / "store")
+    files = sorted((root / "consumequeue" / "A" / "0").iterdir())
+    (files[0].parent / f"{200 * len(files):020}").write_bytes(bytes(200))
+    found, plan = read(root, ds.EqualTo(("topic",), "A"))
+    assert found == [m.physical_offset for m in seen(long_queue) if m.topic == "A"]
     assert plan.bytes_to_read < plan.bytes_of_log / 2
 
 
@@ -198,11 +196,15 @@ def test_inner_batches(inner_batches: Path, unpack: str) -> None:
     found, plan = read(inner_batches, ds.EqualTo(("topic",), "Inner"), unpack=unpack)
     assert sorted(set(found)) == wanted
     assert unpack == "false" or plan.bytes_to_read < plan.bytes_of_log / 2
-    for filters in ([ds.EqualTo(("keys",), "i30")], [ds.EqualTo(("keys",), "i59")]):
-        found, plan = read(inner_batches, *filters, unpack=unpack)
-        assert found == read(inner_batches, *filters, unpack=unpack, skipping="false")[0]
-        assert (len(found) == 3) == (unpack == "true")
-        assert plan.bytes_to_read < plan.bytes_of_log / 2
+    for key in ("i30", "i59"):
+        for filters in (
+            [ds.EqualTo(("keys",), key)],
+            [ds.EqualTo(("topic",), "Inner"), ds.EqualTo(("keys",), key)],
+        ):
+            found, plan = read(inner_batches, *filters, unpack=unpack)
+            assert found == read(inner_batches, *filters, unpack=unpack, skipping="false")[0]
+            assert (len(found) == 3) == (unpack == "true")
+        assert unpack == "false" or plan.bytes_to_read < plan.bytes_of_log / 2
 
 
 @pytest.mark.parametrize("skip", ["true", "false"])
@@ -236,11 +238,8 @@ def test_bounds_that_a_record_lies_on(hours: Path, column: str, skip: str) -> No
         assert found == [offset for offset in everything if holds(offset, last.physical_offset)]
 
 
-def test_a_queue_alone_proves_what_lies_between_its_ends(
-    long_queue: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where all other queues are too dear: from its first unit to its last nothing but its messages is read."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+def test_a_queue_proves_what_lies_between_its_ends(long_queue: Path) -> None:
+    """From its first unit to its last nothing but its messages is read."""
     mine = [m for m in seen(long_queue) if m.topic == "A"]
     found, plan = read(long_queue, ds.EqualTo(("topic",), "A"), mode="failFast")
     assert found == [m.physical_offset for m in mine]
@@ -272,19 +271,22 @@ def test_many_ranges_become_fewer(hours: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(plan.tasks[0].splits) <= len(log_files(hours)) + 3
 
 
-@pytest.mark.parametrize("topics", [{}, {"topics": "Hour-8,Hour-9"}])
-def test_queue_offsets_skip_the_log_before_them(hours: Path, topics: dict[str, str]) -> None:
+@pytest.mark.parametrize("skip", ["true", "known"])
+def test_queue_offsets_skip_the_log_before_them(hours: Path, skip: str) -> None:
     """Where an earlier read has ended, in all queues: what it read is not read again."""
     ends = {f"Hour-{n}": {"0": 20 if n < 9 else 15, "1": 20 if n < 9 else 17} for n in range(10)}
-    found, planned = read(hours, startingOffsets=json.dumps(ends), **topics)
-    assert found == [
+    wanted = [
         m.physical_offset
         for m in seen(hours)
         if m.topic == "Hour-9" and m.queue_offset >= 15 + 2 * m.queue_id
     ]
-    assert planned.bytes_to_read < planned.bytes_of_log / 10
-    found, planned = read(hours, endingOffsets='{"Hour-9": {"0": 1, "1": 0}}', topics="Hour-9")
-    assert len(found) == 1 and planned.bytes_to_read < planned.bytes_of_log / 10
+    assert read(hours, startingOffsets=json.dumps(ends), skipping=skip)[0] == wanted
+    found, planned = read(hours, startingOffsets=json.dumps(ends), topics="Hour-8,Hour-9", skipping=skip)
+    assert found == wanted
+    assert skip == "true" or planned.bytes_to_read < planned.bytes_of_log / 10
+    found, planned = read(hours, endingOffsets='{"Hour-9": {"0": 1, "1": 0}}', topics="Hour-9", skipping=skip)
+    assert len(found) == 1
+    assert skip == "true" or planned.bytes_to_read < planned.bytes_of_log / 10
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
@@ -518,9 +520,8 @@ def long_queue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_queues_of_a_store_that_no_broker_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_of_a_store_that_no_broker_has(tmp_path: Path) -> None:
     """Without topics.json, what the store noted at its clean end says whether a topic's queues are all there."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
     root = tmp_path / "store"
     with open_store(root, SETTINGS) as store:
         for n in range(90):
@@ -569,13 +570,8 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("cost", [0, 1 << 20])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_no_row_is_lost_with_a_file_of_a_queue(
-    long_queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, cost: int
-) -> None:
-    """Where it costs much to look at all queues, those of the topic alone decide."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", cost)
+def test_no_row_is_lost_with_a_file_of_a_queue(long_queue: Path, tmp_path: Path, damage: str) -> None:
     wanted = [m.physical_offset for m in seen(long_queue) if m.topic == "A"]
     found, plan = read(long_queue, ds.EqualTo(("topic",), "A"), mode="failFast")
     assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
@@ -614,24 +610,6 @@ def test_a_topic_that_is_most_of_the_log_is_looked_for_in_its_queue_if_little_is
     assert found == wanted[:3] and plan.bytes_to_read < plan.bytes_of_log / 2
     found, plan = read(long_queue, most, ds.GreaterThan(("queueOffset",), 55))
     assert found == wanted[56:] and plan.bytes_to_read < plan.bytes_of_log / 2
-
-
-def test_what_it_costs_to_look_at_all_queues(hours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two files for each of ten topics, and as many units as the records may be; no less than one file for each."""
-    monkeypatch.setattr(skipping, "UNIT_COST", 5)
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1000)
-    planners: list[skipping._Planner] = []
-    monkeypatch.setattr(
-        skipping._Planner, "narrowed", lambda planner, reading: planners.append(planner) or reading
-    )
-    read(hours, ds.EqualTo(("topic",), "Hour-4"))
-    [planner] = planners
-    assert planner._cost_of_all(1_000_000, None) == 20_000 + 1_000_000 // 512 * 100
-    assert planner._cost_of_all(5000, None) in (10_900, 20_900), "not every file system counts directories"
-    for size, units in ((10, 1_000_000), (250, 400_000)):
-        alone = skipping.Reading([], Places(*(np.full(3, size) for _ in range(3))))
-        found = planner._cost_of_all(1_000_000, alone)
-        assert found == 20_000 + units or (found > 1_000_000 and found == 10_000 + units)
 
 
 @pytest.mark.parametrize(
@@ -712,8 +690,7 @@ def test_a_file_of_which_nothing_is_asked_says_nothing_of_the_size(
 def test_a_key_in_the_topics_that_are_there(
     hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where reading all queues takes too long, a key without a topic is a scan, unless deleted topics do not count."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+    """A key without a topic is a scan, unless deleted topics do not count."""
     root = copy_store(hours, tmp_path / "store")
     of_key = {key: [m.physical_offset for m in seen(root) if key in m.keys] for key in ("key-77", "key-390")}
     for key, expected in of_key.items():
@@ -729,11 +706,8 @@ def test_a_key_in_the_topics_that_are_there(
     assert read(root, keys="key-77", skipping="known")[0] == of_key["key-77"]
 
 
-def test_a_topic_whose_queues_are_believed(
-    hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_whose_queues_are_believed(hours: Path, tmp_path: Path) -> None:
     """Its messages alone are read, not what lies before and after them, unless the store was not closed."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
     root = copy_store(hours, tmp_path / "store")
     topic = ds.EqualTo(("topic",), "Hour-2")
     wanted = [m.physical_offset for m in seen(root) if m.topic == "Hour-2"]
@@ -751,8 +725,7 @@ def test_a_topic_whose_queues_are_believed(
     assert rows == wanted and planned.bytes_to_read > 4 * size
 
 
-def test_what_a_writer_has_not_dispatched_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+def test_what_a_writer_has_not_dispatched_is_read(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with open_store(root, SETTINGS) as store:
 
@@ -778,12 +751,12 @@ def test_the_index_alone_finds_a_key_of_a_topic_without_inner_batches(
     message = next(m for m in seen(hours) if m.keys == "key-170")
     key = ds.EqualTo(("keys",), "key-170")
     planner = planner_of(hours, monkeypatch, ds.EqualTo(("topic",), message.topic), key)
-    found = planner._by_index_alone(1 << 30)
+    found = planner._by_index(1 << 30)
     assert found is not None and message.physical_offset in covered(found)
     assert found.cost < planner._high / 10
     for root, topic in ((hours, "Nobody"), (inner_batches, "Inner")):
         planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), topic), key)
-        assert planner._by_index_alone(1 << 30) is None
+        assert planner._by_index(1 << 30) is None
     with monkeypatch.context() as patch:
         patch.setattr(skipping.key_index, "hits", lambda *_: None)
-        assert planner_of(hours, patch, ds.EqualTo(("topic",), message.topic), key)._by_index_alone(1) is None
+        assert planner_of(hours, patch, ds.EqualTo(("topic",), message.topic), key)._by_index(1) is None

@@ -8,11 +8,9 @@ What cannot be proven absent is read. The index says nothing outside its files, 
 consume queue proves what lies between its first and its last unit; before and after, there may be messages without a
 unit: of a topic that was deleted and created again, or not dispatched yet, or when the queue came from a backup.
 topics.json says whether all queues are there; without it queue-ends.json does, which a store of mqlake's leaves at a
-clean end. Where that does not suffice, either the log is read, or all queues are, which shows what of the log no unit
-accounts for (coverage): whichever is cheaper.
+clean end. Where that does not suffice, the log is read: heads (lake.heads) prove more, and in less time.
 
-    log   |??????[A]..[A].......[A]..[A]??|     own queues: the ends are read too
-          |[B][C][A][B][A]????[C][A][B][A]|     coverage of all queues: only what they leave out
+    log   |??????[A]..[A].......[A]..[A]??|     the ends are read too
 
 The cost is counted in bytes of log that a scan reads in the same time. Nothing is done that would cost more than it
 saves or, with a remote store, take more requests.
@@ -24,19 +22,16 @@ import contextlib
 import itertools
 import json
 import operator
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from mqlake.errors import ConfigError, StoreError
-from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.lake.arrow.filters import NUMBERS, RowFilter, indexed_keys, time_ms
 from mqlake.lake.log import key_index
-from mqlake.lake.log.coverage import Coverage
 from mqlake.lake.log.queue_files import BATCH, DIRECTORIES, SIMPLE, QueueFile, Run, queue_files
 from mqlake.lake.log.record_heads import RecordHeads
 from mqlake.lake.log.single_records import UNKNOWN, Places, message_number
@@ -57,22 +52,15 @@ PLACES_MAX = 1 << 20
 """More single records than so many become blocks."""
 RANGES_MAX = 10_000
 """More than so many ranges are made fewer by reading what lies between them."""
-QUEUE_FILE_COST = 300_000
-"""To list, map and check one file of a consume queue, in bytes of a scan."""
-UNIT_COST = 5
-"""The same for a byte of consume queue or index."""
 MOSTLY = 0.7
 """Of what a scan costs: skipping that would still cost so much is left alone."""
 UNITS_BETWEEN_LOOKS = 1000
-RECORD_SIZE_GUESSED = 512
 REMOTE_SPLITS_MIN = 64
 """A scan that takes fewer requests is not preceded by those for consume queues."""
 REMOTE_INDEX_MIN = 11
 """The same for the index."""
 LOOKUPS_MAX = 100_000
 """Topics times keys that are looked up in the index."""
-LMQ_PREFIX = "%LMQ%"
-"""Queues whose units lead to messages of other topics."""
 
 Ints = npt.NDArray[np.int64]
 Ranges = list[tuple[int, int]]
@@ -306,7 +294,7 @@ class _Planner:
     def __init__(
         self, storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int
     ) -> None:
-        self._storage, self._files, self._wanted = storage, files, wanted
+        self._storage, self._wanted = storage, wanted
         self._heads = RecordHeads(storage, files)
         self._low, self._high = files[0].base_offset, files[-1].end_offset
         self._split_size = split_size
@@ -324,31 +312,28 @@ class _Planner:
 
     def narrowed(self, reading: Reading) -> Reading:
         """The part of `reading` that has to be read."""
-        unpack = self._wanted.options.unpack  # raw reads show what has no unit: half and rolled back messages
-        whole = reading.cost
-        if self._keys is not None and unpack and self._requests(whole) >= REMOTE_INDEX_MIN:
-            found = self._guarded(lambda: self._by_index_alone(whole))
-            reading = reading if found is None else reading.and_in(found)
-        if self._requests(reading.cost) >= REMOTE_SPLITS_MIN:
-            cost = reading.cost
-            if self._topics is not None and unpack:
-                found = self._guarded(lambda: self._by_queues(cost))
-            elif (self._keys is not None or self._starts or self._ends) and self._cost_of_all(
-                cost, None
-            ) < cost * 0.5:
-                found = self._guarded(lambda: self._by_all(cost))
-            else:
-                found = None
-            reading = reading if found is None else reading.and_in(found)
+        options = self._wanted.options
+        if not options.unpack:  # raw reads show what has no unit: half and rolled back messages
+            return reading
+        plans: list[tuple[Callable[[int], Reading | None], int]] = []
+        if self._keys is not None:
+            plans.append((self._by_index, REMOTE_INDEX_MIN))
+        # a unit that leads to another record is damage, which must not be left out
+        if self._topics is not None and options.mode is Mode.FAIL_FAST:
+            plans.append((self._by_queues, REMOTE_SPLITS_MIN))
+        for plan, requests_min in plans:
+            if self._requests(reading.cost) >= requests_min:
+                found = self._guarded(plan, reading.cost)
+                reading = reading if found is None else reading.and_in(found)
         return reading
 
     def _requests(self, cost: int) -> float:
         return I64_MAX if self._storage.is_local else cost / self._split_size
 
     @staticmethod
-    def _guarded(plan: Callable[[], Reading | None]) -> Reading | None:
+    def _guarded(plan: Callable[[int], Reading | None], cost: int) -> Reading | None:
         try:
-            return plan()
+            return plan(cost)
         except (
             StoreError,
             ConfigError,
@@ -359,13 +344,12 @@ class _Planner:
 
     # ------------------------------------------------------------------ the index
 
-    def _by_index_alone(self, cost: int) -> Reading | None:
+    def _by_index(self, cost: int) -> Reading | None:
         """Of topics that are known to have no inner batches, whose messages the index does not know."""
-        if self._topics is None:
-            return self._by_index_of_known(cost)
-        found = self._index_reading(self._topics, cost)
-        if found is None:
-            return None
+        topics = self._known_topics() if self._topics is None else self._topics
+        found = None if topics is None else self._index_reading(topics, cost)
+        if found is None or self._topics is None:
+            return found
         for topic in self._topics:
             if not self._storage.directories(f"{DIRECTORIES[SIMPLE]}/{topic}") or self._storage.directories(
                 f"{DIRECTORIES[BATCH]}/{topic}"
@@ -373,13 +357,13 @@ class _Planner:
                 return None
         return found
 
-    def _by_index_of_known(self, cost: int) -> Reading | None:
-        """Of all topics that are there; None unless that is asked for, since what was deleted may have the key, too."""
+    def _known_topics(self) -> Collection[str] | None:
+        """All that are there; None unless that is asked for, since what was deleted may have the key, too."""
         assert self._keys is not None
         if not self._wanted.options.known_topics or self._storage.directories(DIRECTORIES[BATCH]):
             return None
         topics = {*self._storage.directories(DIRECTORIES[SIMPLE]), *_queue_numbers(self._storage)}
-        return self._index_reading(topics, cost) if len(topics) * len(self._keys) <= LOOKUPS_MAX else None
+        return topics if len(topics) * len(self._keys) <= LOOKUPS_MAX else None
 
     def _index_reading(self, topics: Collection[str], cost: int) -> Reading | None:
         assert self._keys is not None
@@ -399,36 +383,30 @@ class _Planner:
     # ------------------------------------------------------------------ consume queues
 
     def _by_queues(self, cost: int) -> Reading | None:
-        """By the queues of the topics alone, if they prove enough, else with those of all others."""
+        """By the queues of the topics, if they prove enough."""
         assert self._topics is not None
-        if any(topic.startswith(LMQ_PREFIX) for topic in self._topics):
-            return None
-        gathered = Gathered()
         chosen = queue_files(self._storage, self._topics)
         if not self._storage.is_local and len(chosen) > self._requests(cost) / 2:
             return None
         if self._is_mostly(chosen, cost):
             return None
+        gathered = Gathered()
         queues = self._proven_by(chosen, gathered)
-        alone = gathered.reading([])
-        if alone.cost > cost * MOSTLY:
-            return None
-        if self._wanted.options.known_topics and self._wanted.options.mode is Mode.FAIL_FAST:
+        also = self._not_proven_by(queues)
+        found = None if also is None else gathered.reading(also)
+        return None if found is None or found.cost > cost * MOSTLY else found
+
+    def _not_proven_by(self, queues: dict[tuple[str, int], _Queue]) -> Ranges | None:
+        """Where messages of the topics may be that the queues do not tell of; None: anywhere."""
+        if self._wanted.options.known_topics and self._are_all_whole(queues):
             dispatched = self._dispatched_to()
-            if dispatched is not None and self._are_all_whole(queues):
-                return gathered.reading([(dispatched, self._high)])
-        best = alone.cost + self._cost_of_all(cost, alone)
-        ends = None
-        if self._wanted.options.mode is Mode.FAIL_FAST and self._has_all_queues(queues):
-            ends = joined(
-                part
-                for queue in queues.values()
-                for part in ((self._low, queue.first), (queue.last, self._high))
-            )
-            with_ends = gathered.reading(ends)
-            if with_ends.cost <= best:
-                return with_ends if with_ends.cost < cost else None
-        return self._by_all(cost) if best < cost * MOSTLY else None
+            if dispatched is not None:
+                return [(dispatched, self._high)]
+        if not self._has_all_queues(queues):
+            return None
+        return joined(
+            part for queue in queues.values() for part in ((self._low, queue.first), (queue.last, self._high))
+        )
 
     def _is_mostly(self, chosen: Sequence[QueueFile], cost: int) -> bool:
         """True if the queues' records are so much of the log that nothing is to be gained, by a look at some units."""
@@ -541,60 +519,6 @@ class _Planner:
         for (topic, number), queue in queues.items():
             ends[topic][number] = queue.following
         return all(each and each == recorded.get(topic) for topic, each in ends.items())
-
-    # ------------------------------------------------------------------ all consume queues
-
-    def _cost_of_all(self, cost: int, alone: Reading | None) -> int:
-        """About what it takes to read all consume queues."""
-        if not self._storage.is_local:
-            return I64_MAX
-        record = RECORD_SIZE_GUESSED
-        if alone is not None and len(alone.places):
-            record = max(100, int(np.median(alone.places.size)))
-        units = cost // record * CQ_STORE_UNIT_SIZE * UNIT_COST
-        where = self._storage.path(DIRECTORIES[SIMPLE])
-        with contextlib.suppress(
-            OSError
-        ):  # most file systems count sub-directories: quicker than to list them
-            at_least = (os.stat(where).st_nlink - 2) * QUEUE_FILE_COST + units
-            if at_least > cost:
-                return at_least
-        topics = sum(len(self._storage.directories(directory)) for directory in DIRECTORIES.values())
-        return topics * 2 * QUEUE_FILE_COST + units
-
-    def _by_all(self, cost: int) -> Reading | None:
-        """By the queues of all topics, which also show what of the log has no unit; for keys by the index as well."""
-        coverage, gathered, batches = Coverage(self._files), Gathered(), Gathered()
-        known: set[str] = set()
-        by_key = self._keys is not None and (self._topics is None or not self._wanted.options.unpack)
-        for file in self._all_queue_files():
-            run = self._run(file)
-            if run is None:
-                continue
-            coverage.add(run.offset, run.size)
-            is_wanted = self._topics is None or file.topic in self._topics
-            if is_wanted:
-                known.add(file.topic)
-            if is_wanted and (self._queue_ids is None or file.queue_id in self._queue_ids):
-                if not by_key:
-                    self._choose(file, run, gathered)
-                elif file.kind == BATCH:
-                    self._choose(file, run, batches)
-        uncovered = coverage.uncovered()
-        if not by_key:
-            return gathered.reading(uncovered)
-        found_keys = self._index_reading(known, cost)
-        if found_keys is None:
-            return None
-        more = batches.reading(joined([*uncovered, *found_keys.ranges]))
-        places = [found_keys.places, more.places]
-        columns = (
-            np.concatenate([getattr(each, n) for each in places]) for n in ("offset", "size", "number")
-        )
-        return Reading(more.ranges, Places.of(*columns))
-
-    def _all_queue_files(self) -> Iterator[QueueFile]:
-        return (file for file in queue_files(self._storage) if not file.topic.startswith(LMQ_PREFIX))
 
 
 def _can_be_directories(topics: frozenset[str] | None) -> bool:
