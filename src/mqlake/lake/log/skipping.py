@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from mqlake.lake.log.record_heads import RecordHeads
 from mqlake.lake.log.single_records import UNKNOWN, Places, message_number
 from mqlake.lake.log.splits import VERIFY_FULL, LogFile
 from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.topics import topic_configs
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import Mode
 from mqlake.message import SCHEDULE_TOPIC, tags_code
@@ -362,7 +362,7 @@ class _Planner:
         assert self._keys is not None
         if not self._wanted.options.known_topics or self._storage.directories(DIRECTORIES[BATCH]):
             return None
-        topics = {*self._storage.directories(DIRECTORIES[SIMPLE]), *_queue_numbers(self._storage)}
+        topics = {*self._storage.directories(DIRECTORIES[SIMPLE]), *topic_configs(self._storage)}
         return topics if len(topics) * len(self._keys) <= LOOKUPS_MAX else None
 
     def _index_reading(self, topics: Collection[str], cost: int) -> Reading | None:
@@ -529,30 +529,24 @@ def _can_be_directories(topics: frozenset[str] | None) -> bool:
 
 def _queue_numbers(storage: Storage) -> dict[str, int]:
     """The number of queues of each topic of config/topics.json; empty if it cannot be read."""
-    path = storage.path("config", "topics.json")
     try:
-        size = dict(storage.files("config")).get("topics.json", 0)
-        table = json.loads(storage.read(path, 0, size).tobytes() or b"{}").get("topicConfigTable", {})
         return {
             topic: max(int(config.get("readQueueNums", 0)), int(config.get("writeQueueNums", 0)))
-            for topic, config in table.items()
+            for topic, config in topic_configs(storage).items()
         }
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         return {}
 
 
 def _recorded_ends(storage: Storage) -> dict[str, dict[int, int]]:
     """Where each queue of each topic ended when the store last ended cleanly; empty if it has been opened since, or
     if that cannot be read."""
-    name = "queue-ends.json"
+    if storage.exists("abort"):
+        return {}
     try:
-        size = dict(storage.files("")).get(name, 0)
-        if not size or storage.exists("abort"):
-            return {}
-        table = json.loads(storage.read(storage.path(name), 0, size).tobytes())["queues"]
         return {
             topic: {int(number): int(end) for number, end in queues.items()}
-            for topic, queues in table.items()
+            for topic, queues in storage.json_object("", "queue-ends.json").get("queues", {}).items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         return {}
