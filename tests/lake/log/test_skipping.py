@@ -7,20 +7,15 @@ import operator
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
-from mqlake.lake.log import skipping
-from mqlake.lake.log.single_records import Places
+from mqlake.lake.log import reading, skipping
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
@@ -28,6 +23,7 @@ from mqlake.lake.plan import ReadPlan, plan
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
 from mqlake.store import DefaultMessageStore, MessageStoreConfig, open_store
+from tests.lake.log.test_reading import covered
 from tests.spark.stores import SETTINGS, copy_store, log_files, overwrite, seen
 from tests.waiting import PATIENCE_S
 
@@ -54,8 +50,8 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "BLOCK", 1024)
-    monkeypatch.setattr(skipping, "PLACE_COST", 64)
+    monkeypatch.setattr(reading, "BLOCK", 1024)
+    monkeypatch.setattr(reading, "PLACE_COST", 64)
 
 
 def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:
@@ -256,15 +252,9 @@ def test_without_an_index(hours: Path, tmp_path: Path) -> None:
     assert plan.bytes_to_read == plan.bytes_of_log
 
 
-def test_the_shortest_gaps_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "RANGES_MAX", 2)
-    assert skipping.fewer([(0, 10), (20, 1000), (1500, 1510)]) == [(0, 1000), (1500, 1510)]
-    assert skipping.fewer([(0, 10), (500, 510), (520, 1000)]) == [(0, 10), (500, 1000)]
-
-
 def test_many_ranges_become_fewer(hours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "BLOCK", 64)
-    monkeypatch.setattr(skipping, "RANGES_MAX", 3)
+    monkeypatch.setattr(reading, "BLOCK", 64)
+    monkeypatch.setattr(reading, "RANGES_MAX", 3)
     filters = [ds.In(("topic",), [f"Hour-{n}" for n in range(0, 10, 2)]), ds.EqualTo(("queueId",), 0)]
     found, plan = read(hours, *filters)
     assert found == [m.physical_offset for m in seen(hours) if int(m.topic[5:]) % 2 == 0 and m.queue_id == 0]
@@ -320,152 +310,6 @@ def test_queue_offsets_that_are_not_there(
     assert read(hours, startingOffsets='{"Hour-3": {"1": 20}}', topics="Hour-3")[0] == [
         m.physical_offset for m in seen(hours) if m.topic == "Hour-3" and m.queue_id == 0
     ]
-
-
-# ---------------------------------------------------------------------------------------- ranges, places and blocks
-
-SPAN = 200
-RANGES = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, SPAN)), max_size=8)
-
-
-def numbers(ranges: skipping.Ranges) -> set[int]:
-    return {n for start, end in ranges for n in range(start, end)}
-
-
-def is_sorted_and_apart(ranges: skipping.Ranges) -> bool:
-    return all(start < end for start, end in ranges) and all(a[1] < b[0] for a, b in pairwise(ranges))
-
-
-def places_at(offsets: list[int]) -> Places:
-    """Records of 10 bytes there, numbered by their offsets."""
-    offset = np.array(sorted(set(offsets)), np.int64)
-    return Places.of(offset, np.full(len(offset), 10), offset + 7)
-
-
-def covered(reading: skipping.Reading) -> set[int]:
-    assert is_sorted_and_apart(reading.ranges)
-    return numbers(reading.ranges) | set(reading.places.offset.tolist())
-
-
-@settings(max_examples=60, deadline=None)
-@given(a=RANGES, b=RANGES, gap=st.integers(0, 10), most=st.integers(1, 4))
-def test_ranges_are_sets_of_numbers(a: skipping.Ranges, b: skipping.Ranges, gap: int, most: int) -> None:
-    mine, theirs = skipping.joined(a), skipping.joined(b)
-    assert is_sorted_and_apart(mine) and numbers(mine) == numbers(a)
-    both = skipping.meet(mine, theirs)
-    assert numbers(both) == numbers(mine) & numbers(theirs)
-    between = {(x[1], y[0]) for x, y in pairwise(mine)}
-    short = [(start, end) for start, end in between if end - start <= gap]
-    assert numbers(skipping.joined(a, gap)) == numbers(mine) | numbers(short)
-    every = np.arange(SPAN + 5)
-    assert set(every[skipping._inside(every, mine)].tolist()) == numbers(mine)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(skipping, "RANGES_MAX", most)
-        few = skipping.fewer(mine)
-    assert len(few) <= most and numbers(few) >= numbers(mine)
-    if len(mine) <= most:
-        assert few == mine
-    else:
-        read = {each for each in between if numbers([each]) <= numbers(few)}
-        longest = max(end - start for start, end in read)
-        assert all(end - start > longest for start, end in between - read), "the shortest gaps are read"
-        assert sum(end - start >= longest for start, end in between) >= most, "and no more than have to be"
-
-
-OFFSETS = st.lists(st.integers(0, SPAN), max_size=12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(a=RANGES, b=RANGES, mine=OFFSETS, theirs=OFFSETS)
-def test_what_two_plans_have_in_common(
-    a: skipping.Ranges, b: skipping.Ranges, mine: list[int], theirs: list[int]
-) -> None:
-    first = skipping.Reading(skipping.joined(a), places_at(mine))
-    second = skipping.Reading(skipping.joined(b), places_at(theirs))
-    both = first.and_in(second)
-    found = numbers(both.ranges) | set(both.places.offset.tolist())
-    assert found == covered(first) & covered(second)
-    assert (both.places.number == both.places.offset + 7).all() and (both.places.size == 10).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    ranges=RANGES, offsets=OFFSETS, gap=st.sampled_from([None, 0, 5, 300]), most=st.sampled_from([0, 2, 100])
-)
-def test_places_close_together_become_blocks(
-    ranges: skipping.Ranges, offsets: list[int], gap: int | None, most: int
-) -> None:
-    reading = skipping.Reading(skipping.joined(ranges), places_at(offsets))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(skipping, "BLOCK", 16)
-        patch.setattr(skipping, "PAGE", 4)
-        patch.setattr(skipping, "PLACE_COST", 0)
-        patch.setattr(skipping, "PLACES_MAX", most)
-        made = skipping._in_blocks(reading, gap)
-        size = 16 if gap is None else 4
-    assert covered(made) >= covered(reading)
-    left = set(made.places.offset.tolist())
-    assert left <= set(offsets) - numbers(made.ranges) and len(left) <= most
-    assert not left or gap is None
-    blocks = {n // size for n in set(offsets) - numbers(reading.ranges)}
-    allowed = numbers(reading.ranges) | numbers([(n * size, (n + 1) * size) for n in blocks])
-    bridged = numbers(skipping.joined([(n, n + 1) for n in allowed], gap or 0))
-    assert numbers(made.ranges) <= bridged, "whole blocks, and what lies between that is not worth a gap"
-    if gap is None and most == 100:
-        wanted = set(offsets) - numbers(reading.ranges)
-        dense = {n for n in blocks if sum(10 for each in wanted if each // 16 == n) >= 16}
-        assert left == {n for n in wanted if n // 16 not in dense} - numbers(made.ranges)
-
-
-@settings(max_examples=60, deadline=None)
-@given(parts=st.lists(OFFSETS, max_size=6), also=RANGES, most=st.sampled_from([0, 1, 3, 100]))
-def test_places_that_are_gathered_are_all_read(
-    parts: list[list[int]], also: skipping.Ranges, most: int
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(skipping, "BLOCK", 16)
-        patch.setattr(skipping, "PLACE_COST", 0)
-        patch.setattr(skipping, "PLACES_MAX", most)
-        gathered = skipping.Gathered()
-        for offsets in parts:
-            each = places_at(offsets)
-            gathered.add(each.offset, each.size, each.number)
-            assert sum(len(part[0]) for part in gathered._parts) <= 2 * most
-        reading = gathered.reading(also)
-    wanted = {offset for offsets in parts for offset in offsets} | numbers(also)
-    assert covered(reading) >= wanted
-    near = {n // 16 for offsets in parts for n in offsets}
-    assert covered(reading) <= numbers(also) | numbers([(n * 16, n * 16 + 16) for n in near])
-    if most == 100:
-        assert covered(reading) == wanted and reading.ranges == skipping.joined(also)
-    assert (reading.places.number == reading.places.offset + 7).all()
-
-
-@pytest.mark.parametrize(
-    ("places", "ranges", "cost"),
-    [
-        ([], [], 0),
-        ([], [(0, 100), (200, 250)], 150),
-        ([5], [], 74),
-        ([5, 6], [(0, 1)], 149),
-        (list(range(2048)), [], 2048),
-    ],
-    ids=["nothing", "ranges", "a place", "all", "no more than its blocks"],
-)
-def test_what_a_plan_costs(places: list[int], ranges: skipping.Ranges, cost: int) -> None:
-    """Blocks of 1024 bytes, places of 10 bytes and 64 more."""
-    assert skipping.Reading(ranges, places_at(places)).cost == cost
-
-
-def test_bounds_narrow() -> None:
-    every = skipping.Bounds()
-    assert every.narrowed(None, []) == every
-    assert every.narrowed(None, [5, 3, 9]) == skipping.Bounds(3, 9)
-    assert every.narrowed(operator.eq, [4]) == skipping.Bounds(4, 4)
-    between = every.narrowed(operator.ge, [4]).narrowed(operator.lt, [9])
-    assert between == skipping.Bounds(4, 9)
-    assert between.narrowed(operator.gt, [1]) == between == between.narrowed(operator.le, [20])
-    assert between.narrowed(None, [1, 6]) == skipping.Bounds(4, 6)
 
 
 @pytest.mark.parametrize(
@@ -669,9 +513,9 @@ def test_batches_of_all_sizes_follow_each_other_over_the_files_of_a_queue(
     planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), "Inner"))
     files = skipping.queue_files(planner._storage, ["Inner"])
     assert len(files) > 3
-    [(name, queue)] = planner._proven_by(files, skipping.Gathered()).items()
+    [(name, queue)] = planner._proven_by(files, reading.Gathered()).items()
     assert name == ("Inner", 0) and queue.is_whole and queue.following == count
-    missing = planner._proven_by([*files[:1], *files[2:]], skipping.Gathered())
+    missing = planner._proven_by([*files[:1], *files[2:]], reading.Gathered())
     assert not missing[name].is_whole
 
 

@@ -28,7 +28,7 @@ from mqlake.formats.batch import encode_messages
 from mqlake.formats.compression import compress_body
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.writer import HeadsWriter
-from mqlake.lake.log import key_index, skipping
+from mqlake.lake.log import key_index, reading
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
@@ -294,9 +294,9 @@ def place(row: Row) -> tuple[int, int]:
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORES))
 def test_any_question_of_any_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(skipping, "BLOCK", rng.choice([512, 4096]))
-    monkeypatch.setattr(skipping, "PLACE_COST", rng.choice([0, 64]))
-    monkeypatch.setattr(skipping, "PLACES_MAX", rng.choice([5, 1 << 20]))
+    monkeypatch.setattr(reading, "BLOCK", rng.choice([512, 4096]))
+    monkeypatch.setattr(reading, "PLACE_COST", rng.choice([0, 64]))
+    monkeypatch.setattr(reading, "PLACES_MAX", rng.choice([5, 1 << 20]))
     monkeypatch.setattr(key_index, "ENTRIES_READ_MAX", 1 << 20)
     root, done = random_store(tmp_path, rng)
     raw = [row_of(message, root) for message in decoded(root)]

@@ -32,7 +32,7 @@ from mqlake.lake.arrow.filters import HIDDEN_TOPICS, NUMBERS, TIMES, RowFilter
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
-from mqlake.lake.log.skipping import files_within
+from mqlake.lake.log.reading import files_within
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, chosen, packed_flags
