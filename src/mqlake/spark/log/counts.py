@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.lake.arrow.filters import HIDDEN_TOPICS, NUMBERS, TIMES, RowFilter
+from mqlake.lake.arrow.filters import NUMBERS, TIMES, UNSEEN_FLAG, RowFilter, hidden_topics
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
@@ -39,7 +39,6 @@ from mqlake.lake.log.tasks import LogTask, chosen, packed_flags
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
 from mqlake.lake.plan import plan
-from mqlake.message import MessageSysFlag
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.requirements import found_in_workers
@@ -301,13 +300,8 @@ def _wanted(options: LogOptions) -> pc.Expression | None:
     if options.topics is not None:
         wanted.append(topic.isin(pa.array(sorted(options.topics), pa.string())))
     if options.unpack:
-        hidden = sorted(HIDDEN_TOPICS - (options.topics or frozenset()))
-        wanted.append(~topic.isin(pa.array(hidden, pa.string())))
-        rollback = pa.scalar(int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE), pa.int32())
-        seen = (MessageSysFlag.TRANSACTION_NOT_TYPE, MessageSysFlag.TRANSACTION_COMMIT_TYPE)
-        wanted.append(
-            pc.bit_wise_and(pc.field("sysFlag"), rollback).isin(pa.array(map(int, seen), pa.int32()))
-        )
+        wanted.append(~topic.isin(pa.array(sorted(hidden_topics(options.topics)), pa.string())))
+        wanted.append(pc.bit_wise_and(pc.field("sysFlag"), pa.scalar(UNSEEN_FLAG, pa.int32())) == 0)
     if options.start.kind is PositionKind.PHYSICAL:
         wanted.append(offset >= options.start.value)
     if options.end.kind is PositionKind.PHYSICAL:

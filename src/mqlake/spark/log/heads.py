@@ -19,13 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from mqlake.errors import UnfitHeadsError
-from mqlake.lake.arrow.filters import HIDDEN_TOPICS
+from mqlake.lake.arrow.filters import UNSEEN_FLAG, hidden_topics
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
 from mqlake.lake.heads_dataset import part_options
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, option_texts
-from mqlake.message import MessageSysFlag
 from mqlake.spark.log.commitlog import read_log
 from mqlake.spark.log.counts import heads_suffice, is_as_read
 from mqlake.spark.requirements import found_in_workers
@@ -102,10 +101,8 @@ def _seen(records: DataFrame, options: LogOptions) -> DataFrame:
     """The records that consumers see, of the topics that are asked for."""
     if options.topics is not None:
         records = records.where(F.col("topic").isin(*options.topics))
-    transaction = F.col("sysFlag").bitwiseAND(int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE))
-    seen = (MessageSysFlag.TRANSACTION_NOT_TYPE, MessageSysFlag.TRANSACTION_COMMIT_TYPE)
-    hidden = HIDDEN_TOPICS - (options.topics or frozenset())
-    return records.where(~F.col("topic").isin(*hidden) & transaction.isin(*map(int, seen)))
+    is_seen = F.col("sysFlag").bitwiseAND(UNSEEN_FLAG) == 0
+    return records.where(~F.col("topic").isin(*hidden_topics(options.topics)) & is_seen)
 
 
 def _parquet(spark: SparkSession, valid: list[Heads]) -> DataFrame:
