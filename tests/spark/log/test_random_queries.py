@@ -273,8 +273,8 @@ def question(rows: list[Row], rng: random.Random) -> tuple[list[ds.Filter], dict
         until = some["storeTimestamp"]
         options["endingTimestamp"] = until.isoformat()
         holds.append(lambda row: row["storeTimestamp"] < until)
-    if rng.random() < 0.15:
-        topics = rng.sample(TOPICS, 2)
+    if rng.random() < 0.3:
+        topics = rng.sample(TOPICS, rng.choice([1, 2]))
         options["topics"] = ",".join(topics)
         holds.append(lambda row: row["topic"] in topics)
     return filters, options, holds
