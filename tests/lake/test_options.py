@@ -86,6 +86,8 @@ def test_unknown_names(options: dict[str, str], said: str) -> None:
         ({"path": "/s", "columns": ""}, "must name columns"),
         ({"path": "/s", "splitSize": "big"}, "a number with k, m or g"),
         ({"path": "/s", "splitSize": "0"}, "a number with k, m or g"),
+        ({"path": "/s", "skipping": "some"}, "'skipping' is 'some'; it can be true, false or known"),
+        ({"path": "/s", "skipping": "Sampled"}, "write the log's heads (`mqlake store heads`)"),
         ({"path": "/s", "topics": ""}, "'topics' is '', which names none"),
         ({"path": "/s", "keys": "[]"}, "'keys' is '[]', which names none"),
         ({"path": "/s", "topics": "[1"}, "'topics' is not a JSON list"),

@@ -123,7 +123,7 @@ class LogOptions(SourceOptions):
         """Raises UnknownKeyError for an unknown option, ConfigError for an invalid value."""
         given = named(options, known)
         found = stores(given)
-        skipping = one_of(given, "skipping", ("true", "false", "known"), "true")
+        skipping = _skipping(given)
         return cls(
             stores=found,
             archive=_archive(given, found),
@@ -221,6 +221,15 @@ def stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
         if not isinstance(options, dict):
             raise ConfigError(f"option 'storageOptions' is not a JSON object: {given['storageOptions']!r}")
     return tuple(Storage(_tidy(path), options) for path in paths)
+
+
+def _skipping(given: Mapping[str, str]) -> str:
+    if given.get("skipping", "").lower() == "sampled":
+        raise ConfigError(
+            "option 'skipping' no longer takes 'sampled': leave the option out, and write the log's heads "
+            "(`mqlake store heads`), which skip by store time without leaving out a row"
+        )
+    return one_of(given, "skipping", ("true", "false", "known"), "true")
 
 
 def _archive(given: Mapping[str, str], found: tuple[Storage, ...]) -> Storage | None:

@@ -16,8 +16,9 @@ from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.log.archive import WholeLog
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.queue_files import queue_bounds, queue_files
+from mqlake.lake.log.reading import Reading
 from mqlake.lake.log.single_records import Pick, picks
-from mqlake.lake.log.skipping import Reading, what_to_read
+from mqlake.lake.log.skipping import what_to_read
 from mqlake.lake.log.splits import LogFile, Split, cut, log_files, runs
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, tasks_of

@@ -7,20 +7,15 @@ import operator
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
-from mqlake.lake.log import coverage, skipping
-from mqlake.lake.log.single_records import Places
+from mqlake.lake.log import reading, skipping
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
@@ -28,6 +23,7 @@ from mqlake.lake.plan import ReadPlan, plan
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
 from mqlake.store import DefaultMessageStore, MessageStoreConfig, open_store
+from tests.lake.log.test_reading import covered
 from tests.spark.stores import SETTINGS, copy_store, log_files, overwrite, seen
 from tests.waiting import PATIENCE_S
 
@@ -54,11 +50,8 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "BLOCK", 1024)
-    monkeypatch.setattr(skipping, "PLACE_COST", 64)
-    monkeypatch.setattr(skipping, "UNIT_COST", 0)
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 0)
-    monkeypatch.setattr(coverage, "BLOCK_MIN", 1024)
+    monkeypatch.setattr(reading, "BLOCK", 1024)
+    monkeypatch.setattr(reading, "PLACE_COST", 64)
 
 
 def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:
@@ -100,12 +93,14 @@ CASES: dict[str, tuple[list[ds.Filter], dict[str, str], Callable[[MessageExt], A
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("split_size", ["64m", "3000"])
 def test_rows_and_bytes(hours: Path, case: str, split_size: str) -> None:
+    """Before and after its own hour a topic may have messages of which its queues, made anew, do not know."""
     filters, options, holds = CASES[case]
-    found, plan = read(hours, *filters, splitSize=split_size, **options)
+    found, plan = read(hours, *filters, splitSize=split_size, skipping="known", **options)
     wanted = [m for m in seen(hours) if holds(m)]
     assert set(found) >= {m.physical_offset for m in wanted} != set()
     assert len(found) == len(wanted)
     assert plan.bytes_to_read < plan.bytes_of_log / 2
+    assert read(hours, *filters, splitSize=split_size, **options)[0] == found
     everything, whole = read(hours, *filters, skipping="false", splitSize=split_size, **options)
     assert everything == found
     if case not in ("offset", "end"):
@@ -118,16 +113,16 @@ def test_what_the_queues_do_not_know_is_read(hours: Path, tmp_path: Path) -> Non
     filters = [ds.EqualTo(("topic",), "Hour-4")]
     shutil.rmtree(root / "consumequeue" / "Hour-4" / "0")
     shutil.rmtree(root / "consumequeue" / "Hour-4" / "1")
-    found, plan = read(root, *filters)
-    assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
+    for skip in ("true", "known"):
+        found, plan = read(root, *filters, skipping=skip)
+        assert (found, plan.bytes_to_read) == (wanted, plan.bytes_of_log)
     key = seen(hours)[int(wanted[0] == 0) + 200].keys  # of a topic without queues, without naming it
     assert (
         read(root, ds.EqualTo(("keys",), key))[0]
         == read(root, ds.EqualTo(("keys",), key), skipping="false")[0]
         != []
     )
-    found, plan = read(root, ds.EqualTo(("topic",), "none"))
-    assert found == [] and plan.bytes_to_read < plan.bytes_of_log / 2
+    assert read(root, ds.EqualTo(("topic",), "none"))[0] == []
     shutil.rmtree(root / "consumequeue")
     found, plan = read(root, *filters)
     assert (found, plan.bytes_to_read) == (wanted, plan.bytes_of_log)
@@ -140,12 +135,12 @@ def test_what_is_not_dispatched_yet_is_read(hours: Path, tmp_path: Path) -> None
     wanted = [m.physical_offset for m in seen(hours) if m.topic == "Hour-9"]
     for queue in (root / "consumequeue" / "Hour-9").iterdir():
         overwrite(next(queue.iterdir()), 10 * 20, bytes(20 * 10))
-    found, plan = read(root, ds.EqualTo(("topic",), "Hour-9"))
-    assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
-    found, plan = read(root, keys="key-399")
+    for skip in ("true", "known"):
+        assert read(root, ds.EqualTo(("topic",), "Hour-9"), skipping=skip)[0] == wanted
+    found, plan = read(root, topics="Hour-9", keys="key-399")
     assert len(found) == 1 and plan.bytes_to_read < plan.bytes_of_log / 2
     (root / "checkpoint").unlink()
-    found, plan = read(root, keys="key-399")
+    found, plan = read(root, topics="Hour-9", keys="key-399")
     assert len(found) == 1
     assert plan.bytes_to_read == plan.bytes_of_log, "nobody knows whether the index was flushed"
 
@@ -160,14 +155,13 @@ def test_units_of_another_queue_are_not_believed(hours: Path, tmp_path: Path) ->
     assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4" and m.queue_id == 1]
 
 
-def test_a_queue_file_that_was_only_begun(hours: Path, tmp_path: Path) -> None:
-    """It says nothing, and the queues after it count."""
-    root = copy_store(hours, tmp_path / "store")
-    first = next((root / "consumequeue" / "Hour-4" / "0").iterdir())
-    size = first.stat().st_size
-    (first.parent / f"{size:020}").write_bytes(bytes(size))
-    found, plan = read(root, ds.EqualTo(("topic",), "Hour-4"))
-    assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4"]
+def test_a_queue_file_that_was_only_begun(long_queue: Path, tmp_path: Path) -> None:
+    """It says nothing, and those before it count."""
+    root = copy_store(long_queue, tmp_path / "store")
+    files = sorted((root / "consumequeue" / "A" / "0").iterdir())
+    (files[0].parent / f"{200 * len(files):020}").write_bytes(bytes(200))
+    found, plan = read(root, ds.EqualTo(("topic",), "A"))
+    assert found == [m.physical_offset for m in seen(long_queue) if m.topic == "A"]
     assert plan.bytes_to_read < plan.bytes_of_log / 2
 
 
@@ -198,11 +192,15 @@ def test_inner_batches(inner_batches: Path, unpack: str) -> None:
     found, plan = read(inner_batches, ds.EqualTo(("topic",), "Inner"), unpack=unpack)
     assert sorted(set(found)) == wanted
     assert unpack == "false" or plan.bytes_to_read < plan.bytes_of_log / 2
-    for filters in ([ds.EqualTo(("keys",), "i30")], [ds.EqualTo(("keys",), "i59")]):
-        found, plan = read(inner_batches, *filters, unpack=unpack)
-        assert found == read(inner_batches, *filters, unpack=unpack, skipping="false")[0]
-        assert (len(found) == 3) == (unpack == "true")
-        assert plan.bytes_to_read < plan.bytes_of_log / 2
+    for key in ("i30", "i59"):
+        for filters in (
+            [ds.EqualTo(("keys",), key)],
+            [ds.EqualTo(("topic",), "Inner"), ds.EqualTo(("keys",), key)],
+        ):
+            found, plan = read(inner_batches, *filters, unpack=unpack)
+            assert found == read(inner_batches, *filters, unpack=unpack, skipping="false")[0]
+            assert (len(found) == 3) == (unpack == "true")
+        assert unpack == "false" or plan.bytes_to_read < plan.bytes_of_log / 2
 
 
 @pytest.mark.parametrize("skip", ["true", "false"])
@@ -236,11 +234,8 @@ def test_bounds_that_a_record_lies_on(hours: Path, column: str, skip: str) -> No
         assert found == [offset for offset in everything if holds(offset, last.physical_offset)]
 
 
-def test_a_queue_alone_proves_what_lies_between_its_ends(
-    long_queue: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where all other queues are too dear: from its first unit to its last nothing but its messages is read."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+def test_a_queue_proves_what_lies_between_its_ends(long_queue: Path) -> None:
+    """From its first unit to its last nothing but its messages is read."""
     mine = [m for m in seen(long_queue) if m.topic == "A"]
     found, plan = read(long_queue, ds.EqualTo(("topic",), "A"), mode="failFast")
     assert found == [m.physical_offset for m in mine]
@@ -257,34 +252,31 @@ def test_without_an_index(hours: Path, tmp_path: Path) -> None:
     assert plan.bytes_to_read == plan.bytes_of_log
 
 
-def test_the_shortest_gaps_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "RANGES_MAX", 2)
-    assert skipping.fewer([(0, 10), (20, 1000), (1500, 1510)]) == [(0, 1000), (1500, 1510)]
-    assert skipping.fewer([(0, 10), (500, 510), (520, 1000)]) == [(0, 10), (500, 1000)]
-
-
 def test_many_ranges_become_fewer(hours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "BLOCK", 64)
-    monkeypatch.setattr(skipping, "RANGES_MAX", 3)
+    monkeypatch.setattr(reading, "BLOCK", 64)
+    monkeypatch.setattr(reading, "RANGES_MAX", 3)
     filters = [ds.In(("topic",), [f"Hour-{n}" for n in range(0, 10, 2)]), ds.EqualTo(("queueId",), 0)]
     found, plan = read(hours, *filters)
     assert found == [m.physical_offset for m in seen(hours) if int(m.topic[5:]) % 2 == 0 and m.queue_id == 0]
     assert len(plan.tasks[0].splits) <= len(log_files(hours)) + 3
 
 
-@pytest.mark.parametrize("topics", [{}, {"topics": "Hour-8,Hour-9"}])
-def test_queue_offsets_skip_the_log_before_them(hours: Path, topics: dict[str, str]) -> None:
+@pytest.mark.parametrize("skip", ["true", "known"])
+def test_queue_offsets_skip_the_log_before_them(hours: Path, skip: str) -> None:
     """Where an earlier read has ended, in all queues: what it read is not read again."""
     ends = {f"Hour-{n}": {"0": 20 if n < 9 else 15, "1": 20 if n < 9 else 17} for n in range(10)}
-    found, planned = read(hours, startingOffsets=json.dumps(ends), **topics)
-    assert found == [
+    wanted = [
         m.physical_offset
         for m in seen(hours)
         if m.topic == "Hour-9" and m.queue_offset >= 15 + 2 * m.queue_id
     ]
-    assert planned.bytes_to_read < planned.bytes_of_log / 10
-    found, planned = read(hours, endingOffsets='{"Hour-9": {"0": 1, "1": 0}}', topics="Hour-9")
-    assert len(found) == 1 and planned.bytes_to_read < planned.bytes_of_log / 10
+    assert read(hours, startingOffsets=json.dumps(ends), skipping=skip)[0] == wanted
+    found, planned = read(hours, startingOffsets=json.dumps(ends), topics="Hour-8,Hour-9", skipping=skip)
+    assert found == wanted
+    assert skip == "true" or planned.bytes_to_read < planned.bytes_of_log / 10
+    found, planned = read(hours, endingOffsets='{"Hour-9": {"0": 1, "1": 0}}', topics="Hour-9", skipping=skip)
+    assert len(found) == 1
+    assert skip == "true" or planned.bytes_to_read < planned.bytes_of_log / 10
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
@@ -318,152 +310,6 @@ def test_queue_offsets_that_are_not_there(
     assert read(hours, startingOffsets='{"Hour-3": {"1": 20}}', topics="Hour-3")[0] == [
         m.physical_offset for m in seen(hours) if m.topic == "Hour-3" and m.queue_id == 0
     ]
-
-
-# ---------------------------------------------------------------------------------------- ranges, places and blocks
-
-SPAN = 200
-RANGES = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, SPAN)), max_size=8)
-
-
-def numbers(ranges: skipping.Ranges) -> set[int]:
-    return {n for start, end in ranges for n in range(start, end)}
-
-
-def is_sorted_and_apart(ranges: skipping.Ranges) -> bool:
-    return all(start < end for start, end in ranges) and all(a[1] < b[0] for a, b in pairwise(ranges))
-
-
-def places_at(offsets: list[int]) -> Places:
-    """Records of 10 bytes there, numbered by their offsets."""
-    offset = np.array(sorted(set(offsets)), np.int64)
-    return Places.of(offset, np.full(len(offset), 10), offset + 7)
-
-
-def covered(reading: skipping.Reading) -> set[int]:
-    assert is_sorted_and_apart(reading.ranges)
-    return numbers(reading.ranges) | set(reading.places.offset.tolist())
-
-
-@settings(max_examples=60, deadline=None)
-@given(a=RANGES, b=RANGES, gap=st.integers(0, 10), most=st.integers(1, 4))
-def test_ranges_are_sets_of_numbers(a: skipping.Ranges, b: skipping.Ranges, gap: int, most: int) -> None:
-    mine, theirs = skipping.joined(a), skipping.joined(b)
-    assert is_sorted_and_apart(mine) and numbers(mine) == numbers(a)
-    both = skipping.meet(mine, theirs)
-    assert numbers(both) == numbers(mine) & numbers(theirs)
-    between = {(x[1], y[0]) for x, y in pairwise(mine)}
-    short = [(start, end) for start, end in between if end - start <= gap]
-    assert numbers(skipping.joined(a, gap)) == numbers(mine) | numbers(short)
-    every = np.arange(SPAN + 5)
-    assert set(every[skipping._inside(every, mine)].tolist()) == numbers(mine)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(skipping, "RANGES_MAX", most)
-        few = skipping.fewer(mine)
-    assert len(few) <= most and numbers(few) >= numbers(mine)
-    if len(mine) <= most:
-        assert few == mine
-    else:
-        read = {each for each in between if numbers([each]) <= numbers(few)}
-        longest = max(end - start for start, end in read)
-        assert all(end - start > longest for start, end in between - read), "the shortest gaps are read"
-        assert sum(end - start >= longest for start, end in between) >= most, "and no more than have to be"
-
-
-OFFSETS = st.lists(st.integers(0, SPAN), max_size=12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(a=RANGES, b=RANGES, mine=OFFSETS, theirs=OFFSETS)
-def test_what_two_plans_have_in_common(
-    a: skipping.Ranges, b: skipping.Ranges, mine: list[int], theirs: list[int]
-) -> None:
-    first = skipping.Reading(skipping.joined(a), places_at(mine))
-    second = skipping.Reading(skipping.joined(b), places_at(theirs))
-    both = first.and_in(second)
-    found = numbers(both.ranges) | set(both.places.offset.tolist())
-    assert found == covered(first) & covered(second)
-    assert (both.places.number == both.places.offset + 7).all() and (both.places.size == 10).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    ranges=RANGES, offsets=OFFSETS, gap=st.sampled_from([None, 0, 5, 300]), most=st.sampled_from([0, 2, 100])
-)
-def test_places_close_together_become_blocks(
-    ranges: skipping.Ranges, offsets: list[int], gap: int | None, most: int
-) -> None:
-    reading = skipping.Reading(skipping.joined(ranges), places_at(offsets))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(skipping, "BLOCK", 16)
-        patch.setattr(skipping, "PAGE", 4)
-        patch.setattr(skipping, "PLACE_COST", 0)
-        patch.setattr(skipping, "PLACES_MAX", most)
-        made = skipping._in_blocks(reading, gap)
-        size = 16 if gap is None else 4
-    assert covered(made) >= covered(reading)
-    left = set(made.places.offset.tolist())
-    assert left <= set(offsets) - numbers(made.ranges) and len(left) <= most
-    assert not left or gap is None
-    blocks = {n // size for n in set(offsets) - numbers(reading.ranges)}
-    allowed = numbers(reading.ranges) | numbers([(n * size, (n + 1) * size) for n in blocks])
-    bridged = numbers(skipping.joined([(n, n + 1) for n in allowed], gap or 0))
-    assert numbers(made.ranges) <= bridged, "whole blocks, and what lies between that is not worth a gap"
-    if gap is None and most == 100:
-        wanted = set(offsets) - numbers(reading.ranges)
-        dense = {n for n in blocks if sum(10 for each in wanted if each // 16 == n) >= 16}
-        assert left == {n for n in wanted if n // 16 not in dense} - numbers(made.ranges)
-
-
-@settings(max_examples=60, deadline=None)
-@given(parts=st.lists(OFFSETS, max_size=6), also=RANGES, most=st.sampled_from([0, 1, 3, 100]))
-def test_places_that_are_gathered_are_all_read(
-    parts: list[list[int]], also: skipping.Ranges, most: int
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(skipping, "BLOCK", 16)
-        patch.setattr(skipping, "PLACE_COST", 0)
-        patch.setattr(skipping, "PLACES_MAX", most)
-        gathered = skipping.Gathered()
-        for offsets in parts:
-            each = places_at(offsets)
-            gathered.add(each.offset, each.size, each.number)
-            assert sum(len(part[0]) for part in gathered._parts) <= 2 * most
-        reading = gathered.reading(also)
-    wanted = {offset for offsets in parts for offset in offsets} | numbers(also)
-    assert covered(reading) >= wanted
-    near = {n // 16 for offsets in parts for n in offsets}
-    assert covered(reading) <= numbers(also) | numbers([(n * 16, n * 16 + 16) for n in near])
-    if most == 100:
-        assert covered(reading) == wanted and reading.ranges == skipping.joined(also)
-    assert (reading.places.number == reading.places.offset + 7).all()
-
-
-@pytest.mark.parametrize(
-    ("places", "ranges", "cost"),
-    [
-        ([], [], 0),
-        ([], [(0, 100), (200, 250)], 150),
-        ([5], [], 74),
-        ([5, 6], [(0, 1)], 149),
-        (list(range(2048)), [], 2048),
-    ],
-    ids=["nothing", "ranges", "a place", "all", "no more than its blocks"],
-)
-def test_what_a_plan_costs(places: list[int], ranges: skipping.Ranges, cost: int) -> None:
-    """Blocks of 1024 bytes, places of 10 bytes and 64 more."""
-    assert skipping.Reading(ranges, places_at(places)).cost == cost
-
-
-def test_bounds_narrow() -> None:
-    every = skipping.Bounds()
-    assert every.narrowed(None, []) == every
-    assert every.narrowed(None, [5, 3, 9]) == skipping.Bounds(3, 9)
-    assert every.narrowed(operator.eq, [4]) == skipping.Bounds(4, 4)
-    between = every.narrowed(operator.ge, [4]).narrowed(operator.lt, [9])
-    assert between == skipping.Bounds(4, 9)
-    assert between.narrowed(operator.gt, [1]) == between == between.narrowed(operator.le, [20])
-    assert between.narrowed(None, [1, 6]) == skipping.Bounds(4, 6)
 
 
 @pytest.mark.parametrize(
@@ -518,9 +364,8 @@ def long_queue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_queues_of_a_store_that_no_broker_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_of_a_store_that_no_broker_has(tmp_path: Path) -> None:
     """Without topics.json, what the store noted at its clean end says whether a topic's queues are all there."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
     root = tmp_path / "store"
     with open_store(root, SETTINGS) as store:
         for n in range(90):
@@ -569,13 +414,8 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("cost", [0, 1 << 20])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_no_row_is_lost_with_a_file_of_a_queue(
-    long_queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, cost: int
-) -> None:
-    """Where it costs much to look at all queues, those of the topic alone decide."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", cost)
+def test_no_row_is_lost_with_a_file_of_a_queue(long_queue: Path, tmp_path: Path, damage: str) -> None:
     wanted = [m.physical_offset for m in seen(long_queue) if m.topic == "A"]
     found, plan = read(long_queue, ds.EqualTo(("topic",), "A"), mode="failFast")
     assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
@@ -614,24 +454,6 @@ def test_a_topic_that_is_most_of_the_log_is_looked_for_in_its_queue_if_little_is
     assert found == wanted[:3] and plan.bytes_to_read < plan.bytes_of_log / 2
     found, plan = read(long_queue, most, ds.GreaterThan(("queueOffset",), 55))
     assert found == wanted[56:] and plan.bytes_to_read < plan.bytes_of_log / 2
-
-
-def test_what_it_costs_to_look_at_all_queues(hours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two files for each of ten topics, and as many units as the records may be; no less than one file for each."""
-    monkeypatch.setattr(skipping, "UNIT_COST", 5)
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1000)
-    planners: list[skipping._Planner] = []
-    monkeypatch.setattr(
-        skipping._Planner, "narrowed", lambda planner, reading: planners.append(planner) or reading
-    )
-    read(hours, ds.EqualTo(("topic",), "Hour-4"))
-    [planner] = planners
-    assert planner._cost_of_all(1_000_000, None) == 20_000 + 1_000_000 // 512 * 100
-    assert planner._cost_of_all(5000, None) in (10_900, 20_900), "not every file system counts directories"
-    for size, units in ((10, 1_000_000), (250, 400_000)):
-        alone = skipping.Reading([], Places(*(np.full(3, size) for _ in range(3))))
-        found = planner._cost_of_all(1_000_000, alone)
-        assert found == 20_000 + units or (found > 1_000_000 and found == 10_000 + units)
 
 
 @pytest.mark.parametrize(
@@ -691,9 +513,9 @@ def test_batches_of_all_sizes_follow_each_other_over_the_files_of_a_queue(
     planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), "Inner"))
     files = skipping.queue_files(planner._storage, ["Inner"])
     assert len(files) > 3
-    [(name, queue)] = planner._proven_by(files, skipping.Gathered()).items()
+    [(name, queue)] = planner._proven_by(files, reading.Gathered()).items()
     assert name == ("Inner", 0) and queue.is_whole and queue.following == count
-    missing = planner._proven_by([*files[:1], *files[2:]], skipping.Gathered())
+    missing = planner._proven_by([*files[:1], *files[2:]], reading.Gathered())
     assert not missing[name].is_whole
 
 
@@ -712,8 +534,7 @@ def test_a_file_of_which_nothing_is_asked_says_nothing_of_the_size(
 def test_a_key_in_the_topics_that_are_there(
     hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where reading all queues takes too long, a key without a topic is a scan, unless deleted topics do not count."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+    """A key without a topic is a scan, unless deleted topics do not count."""
     root = copy_store(hours, tmp_path / "store")
     of_key = {key: [m.physical_offset for m in seen(root) if key in m.keys] for key in ("key-77", "key-390")}
     for key, expected in of_key.items():
@@ -729,11 +550,8 @@ def test_a_key_in_the_topics_that_are_there(
     assert read(root, keys="key-77", skipping="known")[0] == of_key["key-77"]
 
 
-def test_a_topic_whose_queues_are_believed(
-    hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_whose_queues_are_believed(hours: Path, tmp_path: Path) -> None:
     """Its messages alone are read, not what lies before and after them, unless the store was not closed."""
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
     root = copy_store(hours, tmp_path / "store")
     topic = ds.EqualTo(("topic",), "Hour-2")
     wanted = [m.physical_offset for m in seen(root) if m.topic == "Hour-2"]
@@ -751,8 +569,7 @@ def test_a_topic_whose_queues_are_believed(
     assert rows == wanted and planned.bytes_to_read > 4 * size
 
 
-def test_what_a_writer_has_not_dispatched_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 1 << 40)
+def test_what_a_writer_has_not_dispatched_is_read(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with open_store(root, SETTINGS) as store:
 
@@ -778,12 +595,12 @@ def test_the_index_alone_finds_a_key_of_a_topic_without_inner_batches(
     message = next(m for m in seen(hours) if m.keys == "key-170")
     key = ds.EqualTo(("keys",), "key-170")
     planner = planner_of(hours, monkeypatch, ds.EqualTo(("topic",), message.topic), key)
-    found = planner._by_index_alone(1 << 30)
+    found = planner._by_index(1 << 30)
     assert found is not None and message.physical_offset in covered(found)
     assert found.cost < planner._high / 10
     for root, topic in ((hours, "Nobody"), (inner_batches, "Inner")):
         planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), topic), key)
-        assert planner._by_index_alone(1 << 30) is None
+        assert planner._by_index(1 << 30) is None
     with monkeypatch.context() as patch:
         patch.setattr(skipping.key_index, "hits", lambda *_: None)
-        assert planner_of(hours, patch, ds.EqualTo(("topic",), message.topic), key)._by_index_alone(1) is None
+        assert planner_of(hours, patch, ds.EqualTo(("topic",), message.topic), key)._by_index(1) is None

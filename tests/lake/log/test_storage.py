@@ -101,6 +101,21 @@ def test_skipping_takes_no_more_requests(
         assert key.bytes < scan.bytes * 0.8, "the index was used"
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(b'{"a": [1]}', {"a": [1]}), (b"", {}), (b"[1]", {}), (b"{", {}), (b"\xff", {}), (None, {})],
+)
+def test_an_object_of_json(tmp_path: Path, text: bytes | None, found: dict[str, Any]) -> None:
+    """What cannot be read says nothing: a query goes on without it."""
+    for scheme, root in (("file", str(tmp_path)), ("memory", f"memory:/{tmp_path}")):
+        fs, storage = fsspec.filesystem(scheme), Storage(root)
+        for directory in ("", "config"):
+            if text is not None:
+                fs.makedirs(f"{root}/{directory}", exist_ok=True)
+                fs.pipe_file(f"{root}/{directory}/x.json".replace("//x", "/x"), text)
+            assert storage.json_object(directory, "x.json") == found
+
+
 def test_a_bucket_that_is_not_there(remote: Storage) -> None:
     with pytest.raises(NotAStoreError, match="there is no 'nowhere' at memory://"):
         Storage("memory://nowhere/store").check()

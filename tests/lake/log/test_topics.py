@@ -47,9 +47,10 @@ def test_topics_that_are_known(every_kind: Path, tmp_path: Path) -> None:
     config.write_text('{"topicConfigTable":{"Topik-1":{"topicName":"Topik-1"}}}')
     check_topics(options(root))  # it was made, and has no message yet
     check_topics(options(every_kind, root))  # one of two will do
-    config.write_text('{"topicConfigTable":')
-    with pytest.raises(ConfigError, match=UNKNOWN):
-        check_topics(options(root))
+    for text in ('{"topicConfigTable":', '{"topicConfigTable": 5}', "[]"):
+        config.write_text(text)
+        with pytest.raises(ConfigError, match=UNKNOWN):
+            check_topics(options(root))
 
 
 def test_where_nobody_knows(every_kind: Path, tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import mqlake.spark
 from mqlake.errors import ConfigError, NotAStoreError, StoreCorruptError, UnknownKeyError
+from mqlake.lake.options import Mode
 from mqlake.message import MessageSysFlag
 from mqlake.spark.log import counts
 from mqlake.spark.log.counts import CommitLogCountsDataSource, CountTask, count_tasks, counts_of
-from tests.lake.heads.logs import random_records, write_all, write_log
+from tests.lake.heads.logs import heads_of, random_records, write_all, write_log
 from tests.spark.stores import copy_store, decoded, flip_bit, log_files, seen, time_of
 
 Totals = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -166,6 +167,35 @@ def test_heads_of_what_no_consumer_sees_do_not_count(
     )
 
 
+@pytest.mark.parametrize("unpack", ["true", "false"])
+@pytest.mark.parametrize("mode", [mode.value for mode in Mode])
+def test_damage_counts_in_each_mode_as_it_does_without_heads(tmp_path: Path, mode: str, unpack: str) -> None:
+    """A record of the open file is damaged, and a body of the second file was never what its flag says: that is found
+    only where bodies are unpacked, and counting its heads would count it all the same."""
+    records = random_records(6, 400)
+    records[30] |= {"sys_flag": int(MessageSysFlag.COMPRESSED_FLAG), "body": bytes(900)}
+    root = write_log(tmp_path / "store", records, 16 << 10)
+    heads = write_all(root)
+    last = log_files(root)[-1]
+    harmed = heads_of(root)[-6]["physicalOffset"]
+    assert len(heads) > 3 and harmed > int(last.name)
+    [packed] = [row["physicalOffset"] for row in heads_of(root) if row["sysFlag"] == 1]
+    flip_bit(last, harmed - int(last.name) + 4)  # its magic
+    options = {"verify": "none", "mode": mode, "unpack": unpack}
+    by_heads = [each.file for each in tasks(root, "topic", **options) if each.file]
+    if mode == Mode.FAIL_FAST.value:
+        for skipping in ("true", "false"):
+            with pytest.raises(StoreCorruptError, match=f"corrupt at byte {harmed - int(last.name)}"):
+                counted(root, "topic", skipping=skipping, **options)
+    else:
+        found = counted(root, "physicalOffset,sysFlag,topic", **options)
+        assert found == counted(root, "physicalOffset,sysFlag,topic", skipping="false", **options)
+        places = {place for place, _, _ in found}
+        assert harmed not in places and (packed in places) == (unpack == "false")
+    is_unpacked = unpack == "true" and mode != Mode.FAIL_FAST.value
+    assert len(by_heads) == len(heads) - is_unpacked
+
+
 @pytest.mark.parametrize("harm", ["deleted", "page"])
 def test_heads_that_go_or_break_after_the_plan(
     with_heads: Path, harm: str, caplog: pytest.LogCaptureFixture
@@ -214,7 +244,7 @@ def test_heads_in_a_bucket_are_fetched_once(
 
 
 @pytest.mark.parametrize(
-    "option", [{"verify": "crc"}, {"mode": "permissive"}, {"keys": "k"}, {"startingTimestamp": "5"}]
+    "option", [{"verify": "crc"}, {"keys": "k"}, {"startingTimestamp": "5"}, {"skipping": "false"}]
 )
 def test_what_heads_do_not_say_is_asked_of_the_log(with_heads: Path, option: dict[str, str]) -> None:
     assert not any(each.file for each in tasks(with_heads, "topic", **{"verify": "none", **option}))

@@ -14,9 +14,10 @@ import mqlake.spark
 from mqlake.errors import NotAStoreError
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.writer import HeadsWriter
+from mqlake.message import MessageSysFlag
 from mqlake.spark.log.heads import messages
 from tests.lake.heads.logs import Row, heads_of, random_records, write_all, write_log
-from tests.spark.stores import copy_store, flip_bit, write_inner_batches
+from tests.spark.stores import copy_store, flip_bit, log_files, write_inner_batches
 
 
 def rows(spark: SparkSession, root: Path, **more: str) -> list[Row]:
@@ -122,10 +123,26 @@ def test_messages_are_those_of_the_log(spark: SparkSession, every_kind: Path, tm
     assert same_as_the_log(spark, mixed) == there[1:]
 
 
+def test_where_damage_is_left_out_heads_are_read_of_files_without_packed_bodies(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A body that cannot be unpacked is left out, which its head does not say."""
+    records = random_records(6, 400)
+    records[30] |= {"sys_flag": int(MessageSysFlag.COMPRESSED_FLAG), "body": bytes(900)}
+    root = write_log(tmp_path / "store", records, 16 << 10)
+    files = [path.name for path in write_all(root)]
+    [packed] = [row["physicalOffset"] for row in heads_of(root) if row["sysFlag"] == 1]
+    last, harmed = log_files(root)[-1], heads_of(root)[-6]["physicalOffset"]
+    flip_bit(last, harmed - int(last.name) + 4)  # its magic
+    without = f"{packed // (16 << 10) * (16 << 10):020}.parquet"
+    assert same_as_the_log(spark, root, mode="dropMalformed") == [name for name in files if name != without]
+
+
 @pytest.mark.parametrize(
     "option",
     [
         {"verify": "crc"},
+        {"mode": "permissive"},
         {"unpack": False},
         {"startingOffsets": 20_000},
         {"endingTimestamp": 1},

@@ -57,13 +57,21 @@ TEXTS = ("topic", "tags", "keys", "uniqKey")
 OF_A_MESSAGE = frozenset({"queueOffset", "flag", "tags", "keys", "uniqKey"})
 """Columns in which the messages of an inner batch differ from the record that holds them."""
 
-HIDDEN_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
+_HIDDEN_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 """Where a broker keeps messages that no consumer is to see yet, and its notes about them."""
+
+UNSEEN_FLAG = int(MessageSysFlag.TRANSACTION_PREPARED_TYPE)
+"""The bit that no message has that consumers see: prepared and rolled back ones have it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 # tags and keys are the same whatever the delay levels are
 _DELAY_LEVELS = parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL)
+
+
+def hidden_topics(asked: frozenset[str] | None) -> frozenset[str]:
+    """The topics whose messages no consumer sees, but for those that are asked for."""
+    return _HIDDEN_TOPICS - (asked or frozenset())
 
 
 @dataclass(frozen=True)
@@ -144,11 +152,7 @@ class RowFilter:
         if self.topics is not None or options.unpack:
             masks.append(self._of_topics(names)[scan.topic_id])
         if options.unpack:
-            transaction = scan.sys_flag & MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
-            masks.append(
-                (transaction == MessageSysFlag.TRANSACTION_NOT_TYPE)
-                | (transaction == MessageSysFlag.TRANSACTION_COMMIT_TYPE)
-            )
+            masks.append(scan.sys_flag & UNSEEN_FLAG == 0)
         masks += _within(scan, names, options.start, operator.ge, packed=packed)
         masks += _within(scan, names, options.end, operator.lt, packed=packed)
         if not packed:
@@ -162,7 +166,7 @@ class RowFilter:
         return rows[_has_key(buf, scan, rows, options.keys)]
 
     def _of_topics(self, names: list[str]) -> Bools:
-        hidden = HIDDEN_TOPICS - (self.options.topics or frozenset()) if self.options.unpack else frozenset()
+        hidden = hidden_topics(self.options.topics) if self.options.unpack else frozenset()
         topics = self.topics
         passes = [(topics is None or name in topics) and name not in hidden for name in names]
         return np.array(passes, np.bool_)

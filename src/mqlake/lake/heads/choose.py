@@ -27,8 +27,8 @@ from mqlake.lake.heads.bloom import groups_that_may_have
 from mqlake.lake.heads.parquet import BLOOM_COLUMNS, rows_of
 from mqlake.lake.heads.schema import SCHEMA
 from mqlake.lake.heads.valid import Heads, Look, look_through, passed_over, place_of, unfit_if_damaged, warn
+from mqlake.lake.log.reading import Gathered, Reading, files_within, laid_out, meet
 from mqlake.lake.log.single_records import message_number
-from mqlake.lake.log.skipping import Gathered, Reading, files_within, laid_out, meet
 from mqlake.lake.log.splits import LogFile, runs
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import Position, PositionKind

@@ -8,11 +8,9 @@ What cannot be proven absent is read. The index says nothing outside its files, 
 consume queue proves what lies between its first and its last unit; before and after, there may be messages without a
 unit: of a topic that was deleted and created again, or not dispatched yet, or when the queue came from a backup.
 topics.json says whether all queues are there; without it queue-ends.json does, which a store of mqlake's leaves at a
-clean end. Where that does not suffice, either the log is read, or all queues are, which shows what of the log no unit
-accounts for (coverage): whichever is cheaper.
+clean end. Where that does not suffice, the log is read: heads (lake.heads) prove more, and in less time.
 
-    log   |??????[A]..[A].......[A]..[A]??|     own queues: the ends are read too
-          |[B][C][A][B][A]????[C][A][B][A]|     coverage of all queues: only what they leave out
+    log   |??????[A]..[A].......[A]..[A]??|     the ends are read too
 
 The cost is counted in bytes of log that a scan reads in the same time. Nothing is done that would cost more than it
 saves or, with a remote store, take more requests.
@@ -21,102 +19,36 @@ saves or, with a remote store, take more requests.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
-import operator
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.errors import ConfigError, StoreError
-from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
-from mqlake.lake.arrow.filters import NUMBERS, RowFilter, indexed_keys, time_ms
+from mqlake.lake.arrow.filters import RowFilter, indexed_keys
 from mqlake.lake.log import key_index
-from mqlake.lake.log.coverage import Coverage
 from mqlake.lake.log.queue_files import BATCH, DIRECTORIES, SIMPLE, QueueFile, Run, queue_files
+from mqlake.lake.log.reading import I64_MAX, Gathered, Ranges, Reading, bounds_of, joined, laid_out
 from mqlake.lake.log.record_heads import RecordHeads
 from mqlake.lake.log.single_records import UNKNOWN, Places, message_number
-from mqlake.lake.log.splits import VERIFY_FULL, LogFile
+from mqlake.lake.log.splits import LogFile
 from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.topics import topic_configs
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import Mode
 from mqlake.message import SCHEDULE_TOPIC, tags_code
 from mqlake.store.files.store_lock import lock_holder
 
-I64_MAX = (1 << 63) - 1
-BLOCK = 256 << 10
-"""Where the wanted records of a block would cost as much one by one, all of it is read."""
-PLACE_COST = 10_000
-"""To read one record by itself, besides its bytes."""
-PAGE = 4096
-PLACES_MAX = 1 << 20
-"""More single records than so many become blocks."""
-RANGES_MAX = 10_000
-"""More than so many ranges are made fewer by reading what lies between them."""
-QUEUE_FILE_COST = 300_000
-"""To list, map and check one file of a consume queue, in bytes of a scan."""
-UNIT_COST = 5
-"""The same for a byte of consume queue or index."""
 MOSTLY = 0.7
 """Of what a scan costs: skipping that would still cost so much is left alone."""
 UNITS_BETWEEN_LOOKS = 1000
-RECORD_SIZE_GUESSED = 512
 REMOTE_SPLITS_MIN = 64
 """A scan that takes fewer requests is not preceded by those for consume queues."""
 REMOTE_INDEX_MIN = 11
 """The same for the index."""
 LOOKUPS_MAX = 100_000
 """Topics times keys that are looked up in the index."""
-LMQ_PREFIX = "%LMQ%"
-"""Queues whose units lead to messages of other topics."""
-
-Ints = npt.NDArray[np.int64]
-Ranges = list[tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """An interval; both ends included."""
-
-    low: float = -I64_MAX
-    high: float = I64_MAX
-
-    def narrowed(self, compare: object, values: Sequence[float]) -> Bounds:
-        """By a comparison with the first value, or (None) with being one of them."""
-        if compare in (None, operator.eq):
-            return Bounds(max(self.low, min(values)), min(self.high, max(values))) if values else self
-        if compare in (operator.gt, operator.ge):
-            return Bounds(max(self.low, values[0]), self.high)
-        return Bounds(self.low, min(self.high, values[0]))
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The records that begin in `ranges` of physical offsets (sorted, apart), and those at `places`."""
-
-    ranges: Ranges
-    places: Places = field(default_factory=Places.none)
-
-    @property
-    def cost(self) -> int:
-        _, touched = _by_block(self.places)
-        return sum(end - start for start, end in self.ranges) + int(np.minimum(touched, BLOCK).sum())
-
-    def and_in(self, other: Reading) -> Reading:
-        """The records that are in both."""
-        mine, theirs = self.places, other.places
-        both = [
-            mine.where(_inside(mine.offset, other.ranges) | np.isin(mine.offset, theirs.offset)),
-            theirs.where(_inside(theirs.offset, self.ranges)),
-        ]
-        places = Places.of(
-            *(np.concatenate([getattr(each, n) for each in both]) for n in ("offset", "size", "number"))
-        )
-        return Reading(meet(self.ranges, other.ranges), places)
 
 
 def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int) -> Reading:
@@ -136,122 +68,6 @@ def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, 
     return laid_out(reading, storage, wanted, split_size)
 
 
-def laid_out(reading: Reading, storage: Storage, wanted: RowFilter, split_size: int) -> Reading:
-    """The same with ranges in place of places that lie close together, or that cannot be read one by one."""
-    as_ranges = not storage.is_local or wanted.options.verify == VERIFY_FULL
-    return _in_blocks(reading, min(BLOCK, split_size) if as_ranges else None)
-
-
-def bounds_of(wanted: RowFilter, column: str, kind: PositionKind | None = None) -> Bounds:
-    """What the conditions on a column leave, and a start or an end of this kind."""
-    bounds = Bounds()
-    for each in wanted.conditions:
-        if each.column == column:
-            values = [
-                v for v in (each.values if column in NUMBERS else map(time_ms, each.values)) if v is not None
-            ]
-            if len(values) == len(each.values):
-                bounds = bounds.narrowed(each.compare, values)
-    options = wanted.options
-    if options.start.kind is kind:
-        bounds = bounds.narrowed(operator.ge, [options.start.value])
-    if options.end.kind is kind:
-        bounds = bounds.narrowed(operator.lt, [options.end.value])
-    return bounds
-
-
-def files_within(files: Sequence[LogFile], wanted: RowFilter) -> list[LogFile]:
-    """Those of which a part lies at physical offsets that are wanted."""
-    bounds = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
-    return [file for file in files if file.end_offset > bounds.low and file.base_offset <= bounds.high]
-
-
-# ---------------------------------------------------------------------- ranges and blocks
-
-
-def meet(a: Ranges, b: Ranges) -> Ranges:
-    """The ranges that lie in both."""
-    found, i, j = [], 0, 0
-    while i < len(a) and j < len(b):
-        start, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if start < end:
-            found.append((start, end))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return found
-
-
-def joined(ranges: Iterable[tuple[int, int]], gap_max: int = 0) -> Ranges:
-    """Sorted and apart, with what lies between two when it is not longer than `gap_max`."""
-    found: Ranges = []
-    for start, end in sorted(each for each in ranges if each[0] < each[1]):
-        if found and start <= found[-1][1] + gap_max:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
-
-
-def fewer(ranges: Ranges) -> Ranges:
-    """At most RANGES_MAX, the shortest gaps being read."""
-    if len(ranges) <= RANGES_MAX:
-        return ranges
-    gaps = np.array([b[0] - a[1] for a, b in itertools.pairwise(ranges)])
-    return joined(ranges, int(np.partition(gaps, len(gaps) - RANGES_MAX)[len(gaps) - RANGES_MAX]))
-
-
-def _inside(offset: Ints, ranges: Ranges) -> npt.NDArray[np.bool_]:
-    if not ranges:
-        return np.zeros(len(offset), np.bool_)
-    starts, ends = np.array(ranges, np.int64).T
-    at = np.searchsorted(starts, offset, "right") - 1
-    inside: npt.NDArray[np.bool_] = (at >= 0) & (offset < ends[at])
-    return inside
-
-
-def _in_blocks(reading: Reading, gap_max: int | None) -> Reading:
-    """Places that lie close together as ranges of whole blocks; with `gap_max` each as one, with its page."""
-    places = reading.places.where(~_inside(reading.places.offset, reading.ranges))
-    if gap_max is not None:
-        blocks, size = np.unique(places.offset // PAGE), PAGE
-        places = Places.none()
-    else:
-        blocks, size = _dense(places), BLOCK
-        places = places.where(~np.isin(places.offset // BLOCK, blocks))
-        if len(places) > PLACES_MAX:
-            blocks = np.union1d(blocks, places.offset // BLOCK)
-            places = Places.none()
-    borders = np.flatnonzero(np.diff(blocks) > 1)
-    firsts, lasts = np.append(0, borders + 1), np.append(borders, len(blocks) - 1)
-    found = [
-        (int(blocks[a]) * size, (int(blocks[b]) + 1) * size)
-        for a, b in zip(firsts, lasts, strict=True)
-        if len(blocks)
-    ]
-    ranges = fewer(joined([*reading.ranges, *found], gap_max or 0))
-    return Reading(ranges, places.where(~_inside(places.offset, ranges)))
-
-
-def _by_block(places: Places) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """The numbers of the blocks that have places, and what it costs to read those of each."""
-    if not len(places):
-        return np.zeros(0, np.int64), np.zeros(0)
-    block = places.offset // BLOCK
-    firsts = np.append(0, np.flatnonzero(np.diff(block)) + 1)
-    return block[firsts], np.add.reduceat(np.maximum(places.size, 0) + float(PLACE_COST), firsts)
-
-
-def _dense(places: Places) -> Ints:
-    """Numbers of the blocks that are read as a whole in less time."""
-    blocks, touched = _by_block(places)
-    return blocks[touched >= BLOCK]
-
-
-# ---------------------------------------------------------------------- from consume queues and index
-
-
 @dataclass
 class _Queue:
     """The proof of one consume queue: no other message of it between `first` and `last`, physical offsets. `following`:
@@ -263,50 +79,13 @@ class _Queue:
     following: int = 0
 
 
-class Gathered:
-    """Places of records, folded to blocks before they are too many."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Ints, Ints, Ints]] = []
-        self._count = 0
-        self._blocks = np.zeros(0, np.int64)
-
-    def add(self, offset: Ints, size: Ints, number: Ints) -> None:
-        self._parts.append((offset, size, number))
-        self._count += len(offset)
-        if self._count > 2 * PLACES_MAX:
-            places = self._places()
-            dense = _dense(places)
-            rest = places.where(~np.isin(places.offset // BLOCK, dense))
-            if len(rest) > PLACES_MAX:
-                dense, rest = np.unique(places.offset // BLOCK), Places.none()
-            self._blocks = np.union1d(self._blocks, dense)
-            self._parts, self._count = [(rest.offset, rest.size, rest.number)], len(rest)
-
-    def merge(self, other: Gathered) -> None:
-        self._blocks = np.union1d(self._blocks, other._blocks)
-        for part in other._parts:
-            self.add(*part)
-
-    def _places(self) -> Places:
-        if not self._parts:
-            return Places.none()
-        return Places.of(*(np.concatenate(columns) for columns in zip(*self._parts, strict=True)))
-
-    def reading(self, also: Ranges) -> Reading:
-        blocks = ((int(each) * BLOCK, (int(each) + 1) * BLOCK) for each in self._blocks)
-        ranges = joined([*blocks, *also])
-        places = self._places()
-        return Reading(ranges, places.where(~_inside(places.offset, ranges)))
-
-
 class _Planner:
     """One store and what is asked of it."""
 
     def __init__(
         self, storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int
     ) -> None:
-        self._storage, self._files, self._wanted = storage, files, wanted
+        self._storage, self._wanted = storage, wanted
         self._heads = RecordHeads(storage, files)
         self._low, self._high = files[0].base_offset, files[-1].end_offset
         self._split_size = split_size
@@ -324,31 +103,28 @@ class _Planner:
 
     def narrowed(self, reading: Reading) -> Reading:
         """The part of `reading` that has to be read."""
-        unpack = self._wanted.options.unpack  # raw reads show what has no unit: half and rolled back messages
-        whole = reading.cost
-        if self._keys is not None and unpack and self._requests(whole) >= REMOTE_INDEX_MIN:
-            found = self._guarded(lambda: self._by_index_alone(whole))
-            reading = reading if found is None else reading.and_in(found)
-        if self._requests(reading.cost) >= REMOTE_SPLITS_MIN:
-            cost = reading.cost
-            if self._topics is not None and unpack:
-                found = self._guarded(lambda: self._by_queues(cost))
-            elif (self._keys is not None or self._starts or self._ends) and self._cost_of_all(
-                cost, None
-            ) < cost * 0.5:
-                found = self._guarded(lambda: self._by_all(cost))
-            else:
-                found = None
-            reading = reading if found is None else reading.and_in(found)
+        options = self._wanted.options
+        if not options.unpack:  # raw reads show what has no unit: half and rolled back messages
+            return reading
+        plans: list[tuple[Callable[[int], Reading | None], int]] = []
+        if self._keys is not None:
+            plans.append((self._by_index, REMOTE_INDEX_MIN))
+        # a unit that leads to another record is damage, which must not be left out
+        if self._topics is not None and options.mode is Mode.FAIL_FAST:
+            plans.append((self._by_queues, REMOTE_SPLITS_MIN))
+        for plan, requests_min in plans:
+            if self._requests(reading.cost) >= requests_min:
+                found = self._guarded(plan, reading.cost)
+                reading = reading if found is None else reading.and_in(found)
         return reading
 
     def _requests(self, cost: int) -> float:
         return I64_MAX if self._storage.is_local else cost / self._split_size
 
     @staticmethod
-    def _guarded(plan: Callable[[], Reading | None]) -> Reading | None:
+    def _guarded(plan: Callable[[int], Reading | None], cost: int) -> Reading | None:
         try:
-            return plan()
+            return plan(cost)
         except (
             StoreError,
             ConfigError,
@@ -359,13 +135,12 @@ class _Planner:
 
     # ------------------------------------------------------------------ the index
 
-    def _by_index_alone(self, cost: int) -> Reading | None:
+    def _by_index(self, cost: int) -> Reading | None:
         """Of topics that are known to have no inner batches, whose messages the index does not know."""
-        if self._topics is None:
-            return self._by_index_of_known(cost)
-        found = self._index_reading(self._topics, cost)
-        if found is None:
-            return None
+        topics = self._known_topics() if self._topics is None else self._topics
+        found = None if topics is None else self._index_reading(topics, cost)
+        if found is None or self._topics is None:
+            return found
         for topic in self._topics:
             if not self._storage.directories(f"{DIRECTORIES[SIMPLE]}/{topic}") or self._storage.directories(
                 f"{DIRECTORIES[BATCH]}/{topic}"
@@ -373,13 +148,13 @@ class _Planner:
                 return None
         return found
 
-    def _by_index_of_known(self, cost: int) -> Reading | None:
-        """Of all topics that are there; None unless that is asked for, since what was deleted may have the key, too."""
+    def _known_topics(self) -> Collection[str] | None:
+        """All that are there; None unless that is asked for, since what was deleted may have the key, too."""
         assert self._keys is not None
         if not self._wanted.options.known_topics or self._storage.directories(DIRECTORIES[BATCH]):
             return None
-        topics = {*self._storage.directories(DIRECTORIES[SIMPLE]), *_queue_numbers(self._storage)}
-        return self._index_reading(topics, cost) if len(topics) * len(self._keys) <= LOOKUPS_MAX else None
+        topics = {*self._storage.directories(DIRECTORIES[SIMPLE]), *topic_configs(self._storage)}
+        return topics if len(topics) * len(self._keys) <= LOOKUPS_MAX else None
 
     def _index_reading(self, topics: Collection[str], cost: int) -> Reading | None:
         assert self._keys is not None
@@ -399,36 +174,30 @@ class _Planner:
     # ------------------------------------------------------------------ consume queues
 
     def _by_queues(self, cost: int) -> Reading | None:
-        """By the queues of the topics alone, if they prove enough, else with those of all others."""
+        """By the queues of the topics, if they prove enough."""
         assert self._topics is not None
-        if any(topic.startswith(LMQ_PREFIX) for topic in self._topics):
-            return None
-        gathered = Gathered()
         chosen = queue_files(self._storage, self._topics)
         if not self._storage.is_local and len(chosen) > self._requests(cost) / 2:
             return None
         if self._is_mostly(chosen, cost):
             return None
+        gathered = Gathered()
         queues = self._proven_by(chosen, gathered)
-        alone = gathered.reading([])
-        if alone.cost > cost * MOSTLY:
-            return None
-        if self._wanted.options.known_topics and self._wanted.options.mode is Mode.FAIL_FAST:
+        also = self._not_proven_by(queues)
+        found = None if also is None else gathered.reading(also)
+        return None if found is None or found.cost > cost * MOSTLY else found
+
+    def _not_proven_by(self, queues: dict[tuple[str, int], _Queue]) -> Ranges | None:
+        """Where messages of the topics may be that the queues do not tell of; None: anywhere."""
+        if self._wanted.options.known_topics and self._are_all_whole(queues):
             dispatched = self._dispatched_to()
-            if dispatched is not None and self._are_all_whole(queues):
-                return gathered.reading([(dispatched, self._high)])
-        best = alone.cost + self._cost_of_all(cost, alone)
-        ends = None
-        if self._wanted.options.mode is Mode.FAIL_FAST and self._has_all_queues(queues):
-            ends = joined(
-                part
-                for queue in queues.values()
-                for part in ((self._low, queue.first), (queue.last, self._high))
-            )
-            with_ends = gathered.reading(ends)
-            if with_ends.cost <= best:
-                return with_ends if with_ends.cost < cost else None
-        return self._by_all(cost) if best < cost * MOSTLY else None
+            if dispatched is not None:
+                return [(dispatched, self._high)]
+        if not self._has_all_queues(queues):
+            return None
+        return joined(
+            part for queue in queues.values() for part in ((self._low, queue.first), (queue.last, self._high))
+        )
 
     def _is_mostly(self, chosen: Sequence[QueueFile], cost: int) -> bool:
         """True if the queues' records are so much of the log that nothing is to be gained, by a look at some units."""
@@ -542,60 +311,6 @@ class _Planner:
             ends[topic][number] = queue.following
         return all(each and each == recorded.get(topic) for topic, each in ends.items())
 
-    # ------------------------------------------------------------------ all consume queues
-
-    def _cost_of_all(self, cost: int, alone: Reading | None) -> int:
-        """About what it takes to read all consume queues."""
-        if not self._storage.is_local:
-            return I64_MAX
-        record = RECORD_SIZE_GUESSED
-        if alone is not None and len(alone.places):
-            record = max(100, int(np.median(alone.places.size)))
-        units = cost // record * CQ_STORE_UNIT_SIZE * UNIT_COST
-        where = self._storage.path(DIRECTORIES[SIMPLE])
-        with contextlib.suppress(
-            OSError
-        ):  # most file systems count sub-directories: quicker than to list them
-            at_least = (os.stat(where).st_nlink - 2) * QUEUE_FILE_COST + units
-            if at_least > cost:
-                return at_least
-        topics = sum(len(self._storage.directories(directory)) for directory in DIRECTORIES.values())
-        return topics * 2 * QUEUE_FILE_COST + units
-
-    def _by_all(self, cost: int) -> Reading | None:
-        """By the queues of all topics, which also show what of the log has no unit; for keys by the index as well."""
-        coverage, gathered, batches = Coverage(self._files), Gathered(), Gathered()
-        known: set[str] = set()
-        by_key = self._keys is not None and (self._topics is None or not self._wanted.options.unpack)
-        for file in self._all_queue_files():
-            run = self._run(file)
-            if run is None:
-                continue
-            coverage.add(run.offset, run.size)
-            is_wanted = self._topics is None or file.topic in self._topics
-            if is_wanted:
-                known.add(file.topic)
-            if is_wanted and (self._queue_ids is None or file.queue_id in self._queue_ids):
-                if not by_key:
-                    self._choose(file, run, gathered)
-                elif file.kind == BATCH:
-                    self._choose(file, run, batches)
-        uncovered = coverage.uncovered()
-        if not by_key:
-            return gathered.reading(uncovered)
-        found_keys = self._index_reading(known, cost)
-        if found_keys is None:
-            return None
-        more = batches.reading(joined([*uncovered, *found_keys.ranges]))
-        places = [found_keys.places, more.places]
-        columns = (
-            np.concatenate([getattr(each, n) for each in places]) for n in ("offset", "size", "number")
-        )
-        return Reading(more.ranges, Places.of(*columns))
-
-    def _all_queue_files(self) -> Iterator[QueueFile]:
-        return (file for file in queue_files(self._storage) if not file.topic.startswith(LMQ_PREFIX))
-
 
 def _can_be_directories(topics: frozenset[str] | None) -> bool:
     return topics is not None and not any(
@@ -605,30 +320,24 @@ def _can_be_directories(topics: frozenset[str] | None) -> bool:
 
 def _queue_numbers(storage: Storage) -> dict[str, int]:
     """The number of queues of each topic of config/topics.json; empty if it cannot be read."""
-    path = storage.path("config", "topics.json")
     try:
-        size = dict(storage.files("config")).get("topics.json", 0)
-        table = json.loads(storage.read(path, 0, size).tobytes() or b"{}").get("topicConfigTable", {})
         return {
             topic: max(int(config.get("readQueueNums", 0)), int(config.get("writeQueueNums", 0)))
-            for topic, config in table.items()
+            for topic, config in topic_configs(storage).items()
         }
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         return {}
 
 
 def _recorded_ends(storage: Storage) -> dict[str, dict[int, int]]:
     """Where each queue of each topic ended when the store last ended cleanly; empty if it has been opened since, or
     if that cannot be read."""
-    name = "queue-ends.json"
+    if storage.exists("abort"):
+        return {}
     try:
-        size = dict(storage.files("")).get(name, 0)
-        if not size or storage.exists("abort"):
-            return {}
-        table = json.loads(storage.read(storage.path(name), 0, size).tobytes())["queues"]
         return {
             topic: {int(number): int(end) for number, end in queues.items()}
-            for topic, queues in table.items()
+            for topic, queues in storage.json_object("", "queue-ends.json").get("queues", {}).items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         return {}

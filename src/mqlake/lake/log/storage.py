@@ -9,6 +9,7 @@ Whatever fsspec knows by its scheme will do, pyarrow's file systems among them (
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 from collections.abc import Iterator, Mapping
@@ -119,6 +120,16 @@ class Storage:
         fs, path = self.file_system(path)
         with self._reached():
             return np.frombuffer(fs.cat_file(path, start=start, end=end), np.uint8)
+
+    def json_object(self, directory: str, name: str) -> dict[str, Any]:
+        """What a file of JSON has; empty when it is not there, cannot be read, or has no object."""
+        path = self.path(directory, name) if directory else self.path(name)
+        try:
+            size = dict(self.files(directory)).get(name, 0)
+            found = json.loads(self.read(path, 0, size).tobytes()) if size else {}
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:

@@ -7,8 +7,8 @@ its messages are in the log is read with `skipping=false`, which asks the log al
 
 from __future__ import annotations
 
-import json
 from collections.abc import Set
+from typing import Any
 
 from mqlake.errors import NotThereError, did_you_mean, nearest
 from mqlake.lake.log.queue_files import DIRECTORIES
@@ -30,7 +30,7 @@ def check_topics(options: LogOptions) -> None:
         queues = {topic for directory in DIRECTORIES.values() for topic in storage.directories(directory)}
         if not queues:
             return
-        known |= queues | _made(storage)
+        known |= queues | topic_configs(storage).keys()
     made_by_hand = {
         topic
         for topic in options.topics
@@ -48,11 +48,7 @@ def require_topics(wanted: Set[str], known: Set[str]) -> None:
         )
 
 
-def _made(storage: Storage) -> set[str]:
-    """Those of config/topics.json; none when it cannot be read."""
-    path = storage.path("config", "topics.json")
-    try:
-        size = dict(storage.files("config")).get("topics.json", 0)
-        return set(json.loads(storage.read(path, 0, size).tobytes() or b"{}").get("topicConfigTable", {}))
-    except (OSError, ValueError, AttributeError):
-        return set()
+def topic_configs(storage: Storage) -> dict[str, Any]:
+    """By topic what config/topics.json says of it; empty when it cannot be read."""
+    found = storage.json_object("config", "topics.json").get("topicConfigTable")
+    return found if isinstance(found, dict) else {}

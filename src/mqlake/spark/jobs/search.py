@@ -1,7 +1,7 @@
 """search: messages by key, tag, topic, time, text in the body, or any condition of Spark's SQL.
 
-What can be skipped is skipped by the source: keys by the index, topics and tags by the consume queues, times by
-the files (see mqlake.lake.log.skipping). Text and SQL are looked for in what is left.
+What can be skipped is skipped by the source: by the heads of the log where there are any, else keys by the index,
+topics and tags by the consume queues (see mqlake.lake.plan). Text and SQL are looked for in what is left.
 """
 
 from __future__ import annotations

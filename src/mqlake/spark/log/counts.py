@@ -28,18 +28,17 @@ from pyspark.sql.types import StructType
 
 from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.lake.arrow.filters import HIDDEN_TOPICS, NUMBERS, TIMES, RowFilter
+from mqlake.lake.arrow.filters import NUMBERS, TIMES, UNSEEN_FLAG, RowFilter, hidden_topics
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
-from mqlake.lake.log.skipping import files_within
+from mqlake.lake.log.reading import files_within
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.tasks import LogTask, chosen
+from mqlake.lake.log.tasks import LogTask, chosen, packed_flags
 from mqlake.lake.offsets import PositionKind
-from mqlake.lake.options import OPTIONS, LogOptions, Mode, listed, named, option_texts
+from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
 from mqlake.lake.plan import plan
-from mqlake.message import MessageSysFlag
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.requirements import found_in_workers
@@ -249,7 +248,7 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
         inside = files_within(files, RowFilter(options)) if names else []
         rows = {file.file: 0 for file in inside if is_full(file) and name_of(file) in names}
         if place.is_local:
-            looks = [*look_through(storage, place, names, inside, lambda heads: _is_counted(heads, options))]
+            looks = [*look_through(storage, place, names, inside, lambda heads: is_as_read(heads, options))]
             warn(passed_over(place, looks))
             rows = {look.file.file: look.heads.origin.records for look in looks if look.heads and look.made}
         for file in files:
@@ -264,11 +263,10 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
 
 
 def heads_suffice(options: LogOptions, columns: Sequence[str]) -> bool:
-    """True if heads have all that is asked for: of records without damage, whose bytes nobody wants checked."""
+    """True if heads have all that is asked for, and nobody wants the records' bytes checked."""
     by_offset = (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.PHYSICAL)
     return (
         options.skipping
-        and options.mode is Mode.FAIL_FAST
         and options.verify == VERIFY_NONE
         and options.keys is None
         and options.start.kind in by_offset
@@ -277,23 +275,22 @@ def heads_suffice(options: LogOptions, columns: Sequence[str]) -> bool:
     )
 
 
-def _is_counted(heads: Heads, options: LogOptions) -> bool:
-    """True if what is counted are the heads' own records. UnfitHeadsError where that cannot be read."""
-    return not options.unpack or is_plain(heads)
-
-
-def is_plain(heads: Heads) -> bool:
-    """True if no record has messages of its own. UnfitHeadsError where that cannot be read."""
+def is_as_read(heads: Heads, options: LogOptions) -> bool:
+    """True if reading the log without bodies would unpack none of the records, so that the rows are the records
+    themselves. Where damage is left out, compressed ones are unpacked, too, since some cannot be. UnfitHeadsError where
+    that cannot be read."""
+    if not options.unpack:
+        return True
     from mqlake.lake.heads.parquet import rows_of  # with pyarrow.dataset, which loads pandas
     from mqlake.lake.heads.valid import unfit_if_damaged
 
-    flags, flag = pc.field("sysFlag"), int(MessageSysFlag.NEED_UNWRAP_FLAG)
+    flags, packed = pc.field("sysFlag"), packed_flags(options.mode, with_bodies=False)
     # the comparisons leave out row groups
-    has_messages = ((flags >= flag) | (flags < 0)) & (
-        pc.bit_wise_and(flags, pa.scalar(flag, pa.int32())) != 0
+    is_packed = ((flags >= packed & -packed) | (flags < 0)) & (
+        pc.bit_wise_and(flags, pa.scalar(packed, pa.int32())) != 0
     )
     with unfit_if_damaged():
-        return not any(batch.num_rows for batch in rows_of([heads.source], ["sysFlag"], has_messages))
+        return not any(batch.num_rows for batch in rows_of([heads.source], ["sysFlag"], is_packed))
 
 
 def _wanted(options: LogOptions) -> pc.Expression | None:
@@ -303,13 +300,8 @@ def _wanted(options: LogOptions) -> pc.Expression | None:
     if options.topics is not None:
         wanted.append(topic.isin(pa.array(sorted(options.topics), pa.string())))
     if options.unpack:
-        hidden = sorted(HIDDEN_TOPICS - (options.topics or frozenset()))
-        wanted.append(~topic.isin(pa.array(hidden, pa.string())))
-        rollback = pa.scalar(int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE), pa.int32())
-        seen = (MessageSysFlag.TRANSACTION_NOT_TYPE, MessageSysFlag.TRANSACTION_COMMIT_TYPE)
-        wanted.append(
-            pc.bit_wise_and(pc.field("sysFlag"), rollback).isin(pa.array(map(int, seen), pa.int32()))
-        )
+        wanted.append(~topic.isin(pa.array(sorted(hidden_topics(options.topics)), pa.string())))
+        wanted.append(pc.bit_wise_and(pc.field("sysFlag"), pa.scalar(UNSEEN_FLAG, pa.int32())) == 0)
     if options.start.kind is PositionKind.PHYSICAL:
         wanted.append(offset >= options.start.value)
     if options.end.kind is PositionKind.PHYSICAL:
@@ -339,7 +331,7 @@ def _of_heads(
     from mqlake.lake.heads.valid import look_through, name_of, passed_over, unfit_if_damaged, warn
 
     def counted(heads: Heads) -> list[pa.Table] | None:
-        if not _is_counted(heads, options):
+        if not is_as_read(heads, options):
             return None
         with unfit_if_damaged():
             return list(_grouped(rows_of([heads.source], columns, _wanted(options)), keys))

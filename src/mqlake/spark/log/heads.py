@@ -19,15 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from mqlake.errors import UnfitHeadsError
-from mqlake.lake.arrow.filters import HIDDEN_TOPICS
+from mqlake.lake.arrow.filters import UNSEEN_FLAG, hidden_topics
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
 from mqlake.lake.heads_dataset import part_options
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, option_texts
-from mqlake.message import MessageSysFlag
 from mqlake.spark.log.commitlog import read_log
-from mqlake.spark.log.counts import heads_suffice, is_plain
+from mqlake.spark.log.counts import heads_suffice, is_as_read
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import spark_schema
 
@@ -58,7 +57,9 @@ def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options
     given = {**options, "columns": list(columns)}
     log = read_log(spark, *paths, **given)
     parsed = LogOptions.parse(option_texts(paths, given))
-    found = [_plain(open_valid(storage)) for storage in parsed.stores] if _have_heads(parsed) else []
+    found = (
+        [_as_read(open_valid(storage), parsed) for storage in parsed.stores] if _have_heads(parsed) else []
+    )
     valid = [heads for each in found for heads in each.valid]
     if not valid:
         return log
@@ -84,12 +85,12 @@ def _have_heads(options: LogOptions) -> bool:
     )
 
 
-def _plain(found: StoreHeads) -> StoreHeads:
-    """Without the heads of files with inner batches, whose messages are rows of their own."""
+def _as_read(found: StoreHeads, options: LogOptions) -> StoreHeads:
+    """Without the heads of files that have to be read, such as those with inner batches."""
 
     def kept(heads: Heads | None) -> Heads | None:
         try:
-            return heads if heads is not None and is_plain(heads) else None
+            return heads if heads is not None and is_as_read(heads, options) else None
         except (UnfitHeadsError, FileNotFoundError):  # damaged, or deleted with its log file
             return None
 
@@ -100,10 +101,8 @@ def _seen(records: DataFrame, options: LogOptions) -> DataFrame:
     """The records that consumers see, of the topics that are asked for."""
     if options.topics is not None:
         records = records.where(F.col("topic").isin(*options.topics))
-    transaction = F.col("sysFlag").bitwiseAND(int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE))
-    seen = (MessageSysFlag.TRANSACTION_NOT_TYPE, MessageSysFlag.TRANSACTION_COMMIT_TYPE)
-    hidden = HIDDEN_TOPICS - (options.topics or frozenset())
-    return records.where(~F.col("topic").isin(*hidden) & transaction.isin(*map(int, seen)))
+    is_seen = F.col("sysFlag").bitwiseAND(UNSEEN_FLAG) == 0
+    return records.where(~F.col("topic").isin(*hidden_topics(options.topics)) & is_seen)
 
 
 def _parquet(spark: SparkSession, valid: list[Heads]) -> DataFrame:
