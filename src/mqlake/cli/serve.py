@@ -594,7 +594,7 @@ def note_small_disk(config: MessageStoreConfig, brokers: int = 1) -> None:
     place = os.path.abspath(config.commit_log_dir)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
-    is_new = not os.path.isdir(config.commit_log_dir)
+    is_new = not (os.path.isdir(config.commit_log_dir) and os.listdir(config.commit_log_dir))
     free = DiskSpace.of(place).free
     needed = brokers * (config.new_store_size if is_new else config.mapped_file_size_commit_log)
     if free >= needed:

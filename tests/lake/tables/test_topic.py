@@ -394,9 +394,9 @@ def test_a_table_goes_back_to_an_earlier_version(tmp_path: Path, store: Path) ->
 def test_a_version_that_is_not_there(tmp_path: Path, store: Path) -> None:
     orders = open_topic(tmp_path, store, "delta")
     orders.append_new()
-    with pytest.raises(TableError, match=r"mqlake.Orders has no version 77$"):
+    with pytest.raises(TableError, match=r"mqlake.Orders has no version 77; the oldest is \d+, of 20"):
         orders.rewind_plan(77)
-    with pytest.raises(TableError, match="has no version at that time"):
+    with pytest.raises(TableError, match="has no version at that time; the oldest is"):
         orders.rewind_plan(datetime(2001, 1, 1, tzinfo=UTC))
 
 

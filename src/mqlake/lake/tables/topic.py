@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from mqlake.base.progress import Progress, no_progress
+from mqlake.base.rendering import time_text
 from mqlake.errors import ConfigError, NotFoundError, StoreError, TableError
 from mqlake.lake.tables.append_run import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.bodies import followed, sampled
@@ -238,9 +239,10 @@ class TopicTable:
         versions = self.table.versions()
         version = moment if isinstance(moment, int) else self.table.version_at(moment)
         if version is None or version not in {each.version for each in versions}:
-            raise TableError(
-                f"table {self.table.name} has no version {'at that time' if version is None else version}"
-            )
+            asked = "at that time" if version is None else version
+            oldest = min(versions, key=lambda each: each.at, default=None)
+            there = f"; the oldest is {oldest.version}, of {time_text(oldest.at)}" if oldest else ""
+            raise TableError(f"table {self.table.name} has no version {asked}{there}")
         state = self.table.state_of(version)
         lost = ""
         try:
