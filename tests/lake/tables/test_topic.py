@@ -73,6 +73,9 @@ def test_a_table_that_is_not_there_is_made_by_a_run_alone(lake: Lake, store: Pat
     with pytest.raises(TableError, match="mqlake lake run makes it"):
         TopicTable.open(lake, topic_of(store), create=False)
     assert not Path(lake.warehouse).exists()
+    open_table(lake, topic_of(store, latest=True))
+    with pytest.raises(TableError, match=r"makes it; there is one of latest rows: --table Orders_latest$"):
+        open_table(lake, topic_of(store), create=False)
     made = open_table(lake, topic_of(store))
     assert open_table(lake, topic_of(store), create=False).location == made.location
 

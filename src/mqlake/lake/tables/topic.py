@@ -19,7 +19,7 @@ from mqlake.base.rendering import time_text
 from mqlake.errors import ConfigError, NotFoundError, StoreError, TableError
 from mqlake.lake.tables.append_run import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.bodies import followed, sampled
-from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, LATEST_SUFFIX, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
 from mqlake.lake.tables.latest import KEY
 from mqlake.lake.tables.latest import STEP_BYTES as LATEST_STEP_BYTES
@@ -64,7 +64,12 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
         found = make_table(lake, name, rows.schema, properties, day, names)
     if found is None:
         where = lake.catalog or lake.warehouse
-        raise TableError(f"there is no {lake.format} table {name} in {where} yet: mqlake lake run makes it")
+        latest = f"{topic.table}{LATEST_SUFFIX}"
+        beside = not topic.latest and load_table(lake, f"{lake.namespace}.{latest}", names) is not None
+        hint = f"; there is one of latest rows: --table {latest}" if beside else ""
+        raise TableError(
+            f"there is no {lake.format} table {name} in {where} yet: mqlake lake run makes it{hint}"
+        )
     return found
 
 
