@@ -1,4 +1,4 @@
-# make demo    the main job: flights into a store, a crash, recovery, Spark over the log
+# make demo    an end-to-end demo: flights into a store, a crash, recovery, Spark over the log
 # make test [TESTS=DIR]   the tests (Java peers and Spark included); of a part that is missing they are skipped and named
 #   what fails runs once more, alone, and is named as flaky if it passes then; RETRY= runs nothing twice
 # make quick [TESTS=DIR]   the tests that take little time, without Java, Spark and other peers: for the work in between

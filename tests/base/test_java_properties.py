@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,3 +64,9 @@ def test_a_properties_file_in_either_encoding(tmp_path):
     assert read_properties(str(path)) == {"storePathRootDir": "/données"}
     with pytest.raises(ConfigError, match="No such file"):
         read_properties(str(tmp_path / "missing.conf"))
+    path.write_bytes(
+        b"a=\\u" + 5000 * b"\x80"
+    )  # the wrong file: its error named no file, and filled the screen
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: malformed") as raised:
+        read_properties(str(path))
+    assert len(str(raised.value)) < len(str(path)) + 500

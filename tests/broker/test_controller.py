@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from mqlake.errors import ConfigError, MqlakeError, StoreLockedError
+from mqlake.errors import ConfigError, MqlakeError, NotAStoreError, StoreLockedError
 from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from mqlake.remoting.client import RemotingClient
@@ -87,6 +87,13 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path):
             pass
 
     run(scene())
+
+
+def test_a_file_as_its_directory_is_called_so(tmp_path: Path) -> None:
+    """The error was about a journal of orderly pop that nobody had named."""
+    (tmp_path / "store").touch()
+    with pytest.raises(NotAStoreError, match="store: a store is a directory"):
+        make_controller(tmp_path)
 
 
 def written_times(directory: Path) -> dict[str, int]:

@@ -419,6 +419,8 @@ def test_until_an_offset_or_a_time(broker, topic) -> None:
         == 1
     )
     assert "excludes --group" in mqlake(broker, "consume", topic, "--until", "1", "-g", "g", status=2)[1]
+    span = ("--from", "2024-05-02", "--until", "2024-05-01")
+    assert "--until is before --from" in mqlake(broker, "consume", topic, *span, status=2)[1]
 
 
 def test_templates_and_a_rate(broker, topic) -> None:

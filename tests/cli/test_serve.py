@@ -339,7 +339,10 @@ def test_a_disk_that_is_too_small_is_named_at_the_start(tmp_path, capsys):
     )
     note_small_disk(config, brokers=1 << 40)
     assert f"{tmp_path}: " in (text := capsys.readouterr().err) and SMALL_STORE in text
-    os.makedirs(config.commit_log_dir)  # its sizes are what they are
+    os.makedirs(config.commit_log_dir)  # a broker that has not had a message yet has no file
+    note_small_disk(config, brokers=1 << 40)
+    assert "new stores take" in capsys.readouterr().err
+    Path(config.commit_log_dir, f"{0:020d}").touch()  # its sizes are what they are
     note_small_disk(config, brokers=1 << 40)
     assert "the next commit log file takes" in (text := capsys.readouterr().err) and SMALL_STORE not in text
 

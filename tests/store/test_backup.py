@@ -242,6 +242,8 @@ def test_where_a_backup_and_a_store_may_go(tmp_path: Path) -> None:
             back_up(str(root), str(tmp_path / where))
     with pytest.raises(ConfigError, match="no whole backup"):
         restore(str(tmp_path / "full"), str(tmp_path / "new"))
+    with pytest.raises(ConfigError, match=r"letter\.txt: a backup is a directory"):
+        restore(str(tmp_path / "full" / "letter.txt"), str(tmp_path / "new"))
     back_up(str(root), str(saved))
     with pytest.raises(ConfigError, match="is not empty"):
         restore(str(saved), str(tmp_path / "full"))

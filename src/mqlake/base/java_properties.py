@@ -13,6 +13,9 @@ from collections.abc import Mapping
 
 from mqlake.errors import ConfigError, NotThereError
 
+LONGEST_SHOWN = 80
+"""Characters of a value in an error: a file that is no text may have thousands in a line."""
+
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
 _KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
@@ -45,9 +48,13 @@ def read_properties(path: str) -> dict[str, str]:
         kind = NotThereError if isinstance(error, FileNotFoundError) else ConfigError
         raise kind(f"{path or repr(path)}: {error.strerror}") from error
     try:
-        return parse_properties(raw.decode("utf-8"))
+        text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        return parse_properties(raw.decode("latin-1"))
+        text = raw.decode("latin-1")
+    try:
+        return parse_properties(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _logical_lines(text: str) -> list[str]:
@@ -73,7 +80,8 @@ def _unescape(text: str) -> str:
     def one(match: re.Match[str]) -> str:
         escape = match[1]
         if escape == "u":
-            raise ConfigError(f"malformed \\u escape in {text!r}: four hexadecimal digits are needed")
+            shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+            raise ConfigError(f"malformed \\u escape in {shown!r}: four hexadecimal digits are needed")
         return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPES.get(escape, escape)
 
     plain = _ESCAPE.sub(one, text)

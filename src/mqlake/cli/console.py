@@ -9,7 +9,7 @@ import click
 from mqlake.base.net import is_every_address
 from mqlake.cli.clients import cluster_options, stop_on_signals
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import port_to_choose, set_option
+from mqlake.cli.options import Whole, port_to_choose, set_option
 from mqlake.cli.output import note, print_json_line
 from mqlake.cli.stopping import stop_event
 from mqlake.client.config import ClientConfig
@@ -36,7 +36,7 @@ INSTALL = "pip install 'mqlake[console]'"
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     default=PORT,
     show_default=True,
     help="Port to listen on; 0 picks a free one.",

@@ -295,6 +295,8 @@ def consume(
     if group is not None and start.kind in ("offset", "from_end"):
         raise click.UsageError("with --group, --from must be earliest, latest or a time")
     selector = MessageSelector.by_sql(sql) if sql is not None else MessageSelector.by_tag(tags or "*")
+    if until is not None and until.kind == start.kind and until.value < start.value:
+        raise click.UsageError("--until is before --from")
     if until is not None and group is not None:
         raise click.UsageError("--until excludes --group: a member commits what it has read")
     if body is not None and not as_json:

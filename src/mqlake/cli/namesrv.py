@@ -8,7 +8,7 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.base.open_files import raise_open_files_limit
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import port_to_choose
+from mqlake.cli.options import Whole, port_to_choose
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
 from mqlake.cli.stopping import stop_event
 from mqlake.namesrv.config import NamesrvConfig
@@ -17,9 +17,7 @@ from mqlake.remoting.loop import run
 
 
 @click.command()
-@click.option(
-    "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one.  [9876]"
-)
+@click.option("-p", "--port", type=Whole(0, 65535), help="Port to listen on; 0 picks a free one.  [9876]")
 @click.option("--host", help="Address to listen on.  [0.0.0.0]")
 @click.option("-c", "--config", "config_path", type=click.Path(), help="RocketMQ namesrv.conf.")
 @click.option("--kv-path", type=click.Path(), help="File for the key-value configuration.")

@@ -54,7 +54,9 @@ class ExistingFile(click.File):
 
 
 class Whole(click.IntRange):
-    """A whole number from `min` to the largest that 64 bits hold, as RocketMQ's long."""
+    """A whole number from `min` to `max`, or to the largest that 64 bits hold, as RocketMQ's long."""
+
+    name = "integer"  # in help, and in "'x' is not a valid integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)

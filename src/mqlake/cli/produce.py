@@ -233,14 +233,14 @@ def _delay(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @click.option("--by-key", is_flag=True, help="Send messages with the same key to the same queue, in order.")
 @click.option(
     "--batch",
-    type=click.IntRange(1, 10_000),
+    type=Whole(1, 10_000),
     default=1,
     show_default=True,
     help="Number of messages per batch.",
 )
 @click.option(
     "--in-flight",
-    type=click.IntRange(1, 4096),
+    type=Whole(1, 4096),
     default=64,
     show_default=True,
     help="Maximum number of sends in flight. Above 1, only mqlake brokers preserve order.",

@@ -12,7 +12,7 @@ from mqlake.broker.config import GrpcServerKind
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.grpc_endpoint import GRPC_PORT, require_grpc, start_proxy, where_it_serves
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import port_to_choose
+from mqlake.cli.options import Whole, port_to_choose
 from mqlake.cli.output import note_where_it_listens, print_json_line
 from mqlake.cli.serve import settle
 from mqlake.cli.stopping import stop_event
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     default=GRPC_PORT,
     show_default=True,
     help="Port for gRPC clients; 0 picks a free one.",

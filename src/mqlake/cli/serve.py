@@ -28,7 +28,7 @@ from mqlake.base.open_files import raise_open_files_limit
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import SMALL_STORE, accept_loss_option, port_to_choose, require_directory
+from mqlake.cli.options import SMALL_STORE, Whole, accept_loss_option, port_to_choose, require_directory
 from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text, time_text
 from mqlake.cli.stopping import stop_event
 from mqlake.errors import ConfigError, MqlakeError
@@ -59,26 +59,26 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
 )
 @click.option(
     "--namesrv-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     default=9876,
     show_default=True,
     help="Port of the name server; 0 picks a free one.",
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     default=10911,
     show_default=True,
     help="Port of the first broker; 0 picks a free one. Each further broker is 10 above the one before.",
 )
 @click.option(
     "--grpc-port",
-    type=click.IntRange(-1, 65535),
+    type=Whole(-1, 65535),
     help="Port for RocketMQ 5's gRPC clients; 0 picks a free one, -1 turns it off.  [8081; 0 with --port=0]",
 )
 @click.option(
     "--console-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     help="Port for the console, pages that show the cluster; 0 picks a free one.  [no console]",
 )
 @click.option(
@@ -101,14 +101,14 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
 @click.option("-c", "--config", "config_path", type=click.Path(), help="broker.conf with further settings.")
 @click.option(
     "--brokers",
-    type=click.IntRange(1, 256),
+    type=Whole(1, 256),
     default=1,
     show_default=True,
     help="Number of brokers; several run in processes of their own.",
 )
 @click.option(
     "--replicas",
-    type=click.IntRange(0, 16),
+    type=Whole(0, 16),
     default=0,
     show_default=True,
     help="Slaves of each broker, in processes of their own.",
@@ -594,7 +594,7 @@ def note_small_disk(config: MessageStoreConfig, brokers: int = 1) -> None:
     place = os.path.abspath(config.commit_log_dir)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
-    is_new = not os.path.isdir(config.commit_log_dir)
+    is_new = not (os.path.isdir(config.commit_log_dir) and os.listdir(config.commit_log_dir))
     free = DiskSpace.of(place).free
     needed = brokers * (config.new_store_size if is_new else config.mapped_file_size_commit_log)
     if free >= needed:

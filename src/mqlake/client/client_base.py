@@ -77,5 +77,6 @@ class ClientBase(Service):
 
     def _check_running(self) -> None:
         if not self._running:
-            state = "closed" if self._ended else "not started: use `async with`, or start()"
+            unstarted = "not started: use it in a `with` (asyncio: `async with`), or call start()"
+            state = "closed" if self._ended else unstarted
             raise ClientClosedError(f"group {self.group}: {state}")

@@ -71,6 +71,8 @@ def read_manifest(directory: str) -> Manifest | None:
             found = json.load(file)
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise ConfigError(f"{directory}: a backup is a directory") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     try:

@@ -96,6 +96,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     for arguments, says in (
         ([*run, "Order"], "did you mean 'Orders'"),
         (["run", tmp_path / "w", *run[2:], ORDERS], "there is no such directory"),
+        (["run", __file__, *run[2:], ORDERS], "a store is a directory"),
         ([*run, ORDERS, "--bodies", "avro:/no/such.avsc"], "/no/such.avsc: No such file"),
         ([*run, ORDERS, "--bodies", "confluent:/no/such"], "/no/such: No such file"),
     ):

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mqlake.client.consume.pull_log import PullLog
-from mqlake.errors import RemotingConnectError, ResponseError
+from mqlake.errors import RemotingConnectError, ResponseError, TopicNotFoundError
 from mqlake.remoting.bodies.topic import MessageQueue
 
 QUEUES = [
@@ -41,3 +41,19 @@ def test_what_a_broker_refuses_is_said_of_each_queue(caplog: pytest.LogCaptureFi
         log.worked(QUEUES[0])
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 3 and "no permission" in lines[1] and "works again" in lines[2]
+
+
+def test_a_topic_that_nobody_has_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A consumer of dead letters, which no group has yet, wrote it once a second for ever."""
+    log = PullLog("G")
+    missing = TopicNotFoundError("%DLQ%G", "no broker has it")
+    with caplog.at_level(logging.INFO, "mqlake"):
+        for _ in range(20):
+            log.missing("%DLQ%G", missing)
+            log.missing("%RETRY%G", TopicNotFoundError("%RETRY%G", "no broker has it"))
+        assert [record.getMessage() for record in caplog.records] == [
+            "group G: topic %DLQ%G: no broker has it"
+        ]
+        log.found("%DLQ%G")
+        log.missing("%DLQ%G", missing)
+    assert len(caplog.records) == 2

@@ -17,7 +17,7 @@ from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, copy_store, decoded
 
-UNKNOWN = r"^option 'topics': there is no topic 'Topik-1'; did you mean 'Topic-1'\?$"
+UNKNOWN = r"^there is no topic 'Topik-1'; did you mean 'Topic-1'\?$"
 
 
 def options(*roots: Path, topics: str = "Topic-1,Topik-1", **more: str) -> LogOptions:

@@ -12,7 +12,7 @@ import pytest
 from mqlake.base.findings import Severity
 from mqlake.errors import NotAStoreError, StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.record import encode_record
-from mqlake.message import crc32, host_bytes
+from mqlake.message import MessageExtBrokerInner, crc32, host_bytes
 from mqlake.store.check.repair import ActionKind, RepairReport, plan_repair, repair_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
@@ -29,6 +29,7 @@ from tests.store.small_store import (
     message,
     pretend_crash,
 )
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -228,6 +229,27 @@ def test_a_file_that_was_cut_short(store: Path, number: int) -> None:
     found = bodies(store)
     assert 100 < len(found) < COUNT and found < expected()
     goes_on(store)
+
+
+def test_the_offset_of_a_queues_last_message_is_not_given_again(tmp_path: Path) -> None:
+    """The next message got the offset of the lost one, and groups that had read that one skipped it."""
+    root = tmp_path / "store"
+    with open_store(root, SETTINGS) as opened:
+        for number in range(3):
+            opened.put_message(MessageExtBrokerInner("Ended", b"%d" % number))
+        last = opened.put_message(MessageExtBrokerInner("Ended", b"the last")).append_result
+        for number in range(3):
+            opened.put_message(MessageExtBrokerInner("Other", b"%d" % number))
+    change(log_file(root, 0), last.wrote_offset + 8, bytes(20))
+    report = repaired(root)
+    assert [lost.queue_offset for lost in report.plan.lost] == [3]
+    with open_store(root, SETTINGS) as opened:
+        after = opened.put_message(MessageExtBrokerInner("Ended", b"after")).append_result
+        assert after.logics_offset == 4
+        assert opened.wait_until_dispatched(PATIENCE_S)
+        found = opened.get_message("test", "Ended", 0, 4, 32)  # where a group goes on that has read all
+        assert [message.body for message in found.messages()] == [b"after"]
+    assert verify_store(root).ok
 
 
 def test_a_hole_too_small_for_a_filler_takes_the_next_record(tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_a_crash_before_the_first_file_was_full(tmp_path, checkpoint, caplog):
     assert again.files == []
     assert again.rebuild_from == log.records[2].physical_offset
     assert names(tmp_path) == []
-    assert f"{file} may be damaged" in caplog.messages[-1]
+    assert f"{file} may not be whole" in caplog.messages[-1]
 
 
 def test_after_a_crash_a_file_of_the_time_that_was_flushed_last_may_not_be_flushed(tmp_path, checkpoint):

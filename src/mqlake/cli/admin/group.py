@@ -115,7 +115,7 @@ def _plain(value: Any) -> str:
 @click.option("-d", "--broadcast", type=bool, help="Allow broadcasting.  [true]")
 @click.option("-o", "--orderly", type=bool, help="Mark the group as consuming in order.  [false]")
 @click.option(
-    "-q", "--retry-queues", type=click.IntRange(0, 1 << 16), help="Number of queues of its retry topic.  [1]"
+    "-q", "--retry-queues", type=Whole(0, 1 << 16), help="Number of queues of its retry topic.  [1]"
 )
 @click.option(
     "-r",

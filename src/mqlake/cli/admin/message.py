@@ -57,7 +57,7 @@ def _print_found(messages: Sequence[MessageExt], what: str, as_json: bool) -> No
     "-m",
     "--max",
     "max_num",
-    type=click.IntRange(1, 10_000),
+    type=Whole(1, 10_000),
     default=64,
     show_default=True,
     help="Maximum number of messages.",

@@ -16,7 +16,7 @@ import click
 
 from mqlake.base.durable import write_durably
 from mqlake.cli.admin.shared import admin_command, topic_argument
-from mqlake.cli.options import ExistingPath
+from mqlake.cli.options import ExistingPath, Whole
 from mqlake.cli.output import print_result
 from mqlake.client.admin import Admin
 from mqlake.client.static_topics import Configs, check, created, details, logical_queues, remapped
@@ -59,7 +59,7 @@ def _mapping_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "-q",
     "--queues",
     "-qn",
-    type=click.IntRange(1, QUEUES_MAX),
+    type=Whole(1, QUEUES_MAX),
     help="Number of queues, of all brokers together.",
 )
 @_mapping_options

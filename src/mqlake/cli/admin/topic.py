@@ -19,7 +19,7 @@ from mqlake.cli.admin.shared import (
     topic_option,
 )
 from mqlake.cli.admin.static_topic import remap, static
-from mqlake.cli.options import confirm, yes_option
+from mqlake.cli.options import Whole, confirm, yes_option
 from mqlake.cli.output import as_object, note, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
@@ -76,13 +76,9 @@ async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_js
 @topic_argument
 @cluster_option
 @broker_option
-@click.option(
-    "-q", "--queues", type=click.IntRange(1, QUEUES_MAX), help="Number of queues on each broker.  [8]"
-)
-@click.option(
-    "-r", "--read-queues", type=click.IntRange(1, QUEUES_MAX), help="Number of queues to consume from."
-)
-@click.option("-w", "--write-queues", type=click.IntRange(1, QUEUES_MAX), help="Number of queues to send to.")
+@click.option("-q", "--queues", type=Whole(1, QUEUES_MAX), help="Number of queues on each broker.  [8]")
+@click.option("-r", "--read-queues", type=Whole(1, QUEUES_MAX), help="Number of queues to consume from.")
+@click.option("-w", "--write-queues", type=Whole(1, QUEUES_MAX), help="Number of queues to send to.")
 @click.option(
     "-p",
     "--perm",

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mqlake.cli.lake.shared import Given, age_option, making_options, opened
-from mqlake.cli.options import json_option, size_option
+from mqlake.cli.options import Whole, json_option, size_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, progress, size_text
 from mqlake.cli.spark.shared import Where, job, spark_options
 from mqlake.errors import ConfigError
@@ -69,9 +69,7 @@ def add(given: Given, path: str | None, as_json: bool) -> None:
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C, commit by commit.")
 @size_option("--commit-bytes", "128m", "With --follow: commit when the log has so much more.")
 @age_option("--commit-interval", "5m", "With --follow: or after this time.")
-@click.option(
-    "--metrics-port", type=click.IntRange(1, 65535), help="With --follow: Prometheus metrics there."
-)
+@click.option("--metrics-port", type=Whole(1, 65535), help="With --follow: Prometheus metrics there.")
 @json_option
 @spark_options
 def run(

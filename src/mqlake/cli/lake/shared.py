@@ -163,7 +163,8 @@ def _check_stores(paths: Iterable[str]) -> None:
     """NotThereError for a local directory that is none, or no store."""
     for each in paths:
         if "://" not in each and not os.path.isdir(each):
-            raise NotThereError(f"{each}: there is no such directory")
+            wrong = "a store is a directory" if os.path.exists(each) else "there is no such directory"
+            raise NotThereError(f"{each}: {wrong}")
         if os.path.isdir(each) and not os.path.isdir(os.path.join(each, "commitlog")):
             raise NotThereError(f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}")
 

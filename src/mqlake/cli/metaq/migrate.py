@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqlake.cli.options import directory_argument, json_option, set_option
+from mqlake.cli.options import Whole, directory_argument, json_option, set_option
 from mqlake.cli.output import as_object, count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import ConfigError
 from mqlake.lake.requirements import require_modules
@@ -43,7 +43,7 @@ EXIT_DIFFERENT = 1
 @click.option("--zk-root", default="/meta", show_default=True, help="MetaQ's root node there.")
 @click.option(
     "--broker-id",
-    type=click.IntRange(0, 1023),
+    type=Whole(0, 1023),
     default=0,
     show_default=True,
     help="The broker's number there.",

@@ -15,7 +15,7 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import require_directory
+from mqlake.cli.options import Whole, require_directory
 from mqlake.cli.output import count_text, note, note_where_it_listens, print_json_line
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
@@ -37,9 +37,7 @@ OWN_SESSION_MS = 6000
 
 @click.command()
 @click.option("--store", "store_path", type=click.Path(), help="The data directory.  [~/meta]")
-@click.option(
-    "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [8123]"
-)
+@click.option("-p", "--port", type=Whole(0, 65535), help="Port to listen on; 0: any free one.  [8123]")
 @click.option(
     "--host",
     help="Address to listen on; 0.0.0.0: all addresses.  [127.0.0.1, or 0.0.0.0 with a host name]",
@@ -48,7 +46,7 @@ OWN_SESSION_MS = 6000
     "--host-name",
     help="Name under which clients reach the broker.  [--host, or the machine's address]",
 )
-@click.option("--broker-id", type=click.IntRange(0, 1023), help="The broker's number.  [0]")
+@click.option("--broker-id", type=Whole(0, 1023), help="The broker's number.  [0]")
 @click.option(
     "-t",
     "--topic",
@@ -63,7 +61,7 @@ OWN_SESSION_MS = 6000
 )
 @click.option(
     "--zookeeper-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     default=ZOOKEEPER_PORT,
     show_default=True,
     help="Port of the ZooKeeper to start when none is given; 0: any free port.",
@@ -73,7 +71,7 @@ OWN_SESSION_MS = 6000
 )
 @click.option(
     "--admin-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     help="Its port; 0: any free one.  [8120, dashboardHttpPort]",
 )
 @click.option("--fast-boot", is_flag=True, help="Trust the partitions without checking them.")

@@ -33,7 +33,7 @@ from mqlake.errors import MissingPartError
 from mqlake.store.backup_check import verify_backup
 from mqlake.store.backup_manifest import is_backup
 from mqlake.store.check.rebuild import RebuildReport, rebuild_store
-from mqlake.store.check.repair import RepairPlan, plan_repair, repair_store
+from mqlake.store.check.repair import ActionKind, RepairPlan, plan_repair, repair_store
 from mqlake.store.check.verify import VerifyReport, verify_store
 from mqlake.store.check.verify_queues import LostMessage
 from mqlake.store.heads import HEADS
@@ -41,6 +41,7 @@ from mqlake.store.heads import HEADS
 EXIT_DAMAGE = 1
 SHOWN = 20
 RATE_SHOWN_FROM = 1 << 26  # below this, most of the time is start-up
+_OF_WHOLE_FILES = (ActionKind.RENAME, ActionKind.ACCEPT_LOSS, ActionKind.REBUILD)
 
 # ---------------------------------------------------------------------- verify
 
@@ -282,7 +283,8 @@ def _print_plan(plan: RepairPlan, done: str) -> None:
     elif plan.lost_end is None:
         click.echo("nothing to repair")
     for action in plan.actions:
-        click.echo(f"  {action.kind.value}: {action.path}: byte {action.offset}: {action.text}")
+        place = action.path if action.kind in _OF_WHOLE_FILES else f"{action.path}: byte {action.offset}"
+        click.echo(f"  {action.kind.value}: {place}: {action.text}")
     if plan.unfinished:
         click.echo("  then the log is read again, and further damage is repaired in the same way")
     if plan.lost_count:

@@ -102,7 +102,7 @@ class Defaults:
 @click.option("--queue", "queue_id", type=Whole(0), help="Append everything to this queue.")
 @click.option(
     "--queues",
-    type=click.IntRange(1, 65536),
+    type=Whole(1, 65536),
     default=4,
     show_default=True,
     help="Number of queues to spread messages over.",
@@ -116,10 +116,10 @@ class Defaults:
     multiple=True,
     help="Property of every message; repeatable.",
 )
-@click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="RocketMQ delay level.")
+@click.option("--delay-level", type=Whole(0, 18), default=0, help="RocketMQ delay level.")
 @click.option(
     "--batch",
-    type=click.IntRange(1, 65536),
+    type=Whole(1, 65536),
     default=1,
     help="Messages per batch; a batch is stored as a whole or not at all.",
 )
@@ -380,9 +380,7 @@ class _Appender:
 @click.option(
     "--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="Seconds per step."
 )
-@click.option(
-    "--size", type=click.IntRange(0, 1 << 20), default=1024, show_default=True, help="Body size in bytes."
-)
+@click.option("--size", type=Whole(0, 1 << 20), default=1024, show_default=True, help="Body size in bytes.")
 @set_option
 @json_option
 def bench(directory: str | None, seconds: float, size: int, settings: dict[str, str], as_json: bool) -> None:

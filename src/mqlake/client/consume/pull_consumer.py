@@ -547,6 +547,7 @@ class PullConsumer(ClientBase):
                 topic,
                 self.config.message_model,
                 self.config.allocate_message_queue_strategy,
+                self._pull_log,
             )
             if queues is None:
                 complete = False

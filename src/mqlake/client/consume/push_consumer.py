@@ -294,9 +294,16 @@ class PushConsumer(ClientBase):
         config = self.config
         if config.client_rebalance or self.orderly or config.message_model is MessageModel.BROADCASTING:
             return await allocate_queues(
-                self.client, self.group, topic, config.message_model, config.allocate_message_queue_strategy
+                self.client,
+                self.group,
+                topic,
+                config.message_model,
+                config.allocate_message_queue_strategy,
+                self._pull_log,
             )
-        assigned = await query_assignment(self.client, self.group, topic, config.message_model)
+        assigned = await query_assignment(
+            self.client, self.group, topic, config.message_model, self._pull_log
+        )
         if assigned is None:
             return None
         pulled, popped = assigned

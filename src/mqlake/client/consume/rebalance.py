@@ -7,6 +7,7 @@ import random
 
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.offset_store import OffsetStore
+from mqlake.client.consume.pull_log import PullLog
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.routes import readable_queues
 from mqlake.errors import MqlakeError, ResponseError, TopicNotFoundError
@@ -31,17 +32,18 @@ async def allocate_queues(
     topic: str,
     message_model: MessageModel,
     strategy: AllocateMessageQueueStrategy,
+    log: PullLog,
 ) -> set[MessageQueue] | None:
     """This consumer's queues of the topic; None when that cannot be said yet, and things stay as they are."""
     try:
         queues = readable_queues(await client.topic_route(topic), topic)
+        log.found(topic)
         await client.send_heartbeat_to_new_brokers(topic)
         if message_model is MessageModel.BROADCASTING:
             return set(queues)
         client_ids = sorted(await client.find_consumer_id_list(topic, group))
     except TopicNotFoundError as error:
-        level = logging.DEBUG if topic.startswith(RETRY_GROUP_TOPIC_PREFIX) else logging.INFO
-        logger.log(level, "group %s: %s", group, error)
+        log.missing(topic, error)
         return None
     except ResponseError as error:
         # the broker knows no client of the group: it has just started
@@ -54,15 +56,15 @@ async def allocate_queues(
 
 
 async def query_assignment(
-    client: MQClientInstance, group: str, topic: str, message_model: MessageModel
+    client: MQClientInstance, group: str, topic: str, message_model: MessageModel, log: PullLog
 ) -> tuple[set[MessageQueue], set[MessageQueue]] | None:
     """The queues that a broker assigns this consumer: to pull from, and to pop from. None as in allocate_queues()."""
     try:
         route = await client.topic_route(topic)
+        log.found(topic)
         await client.send_heartbeat_to_new_brokers(topic)
     except TopicNotFoundError as error:
-        level = logging.DEBUG if topic.startswith(RETRY_GROUP_TOPIC_PREFIX) else logging.INFO
-        logger.log(level, "group %s: %s", group, error)
+        log.missing(topic, error)
         return None
     body = QueryAssignmentRequestBody(
         topic=topic,

@@ -43,9 +43,7 @@ def check_topics(options: LogOptions) -> None:
 def require_topics(wanted: Set[str], known: Set[str]) -> None:
     """NotThereError for the first that is not known, with the nearest that is."""
     for topic in sorted(wanted - known):
-        raise NotThereError(
-            f"option 'topics': there is no topic {topic!r}{did_you_mean(nearest(topic, known))}"
-        )
+        raise NotThereError(f"there is no topic {topic!r}{did_you_mean(nearest(topic, known))}")
 
 
 def topic_configs(storage: Storage) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from mqlake.errors import ConfigError, NotThereError, UnknownKeyError
 FILE = "lake.toml"
 ICEBERG, DELTA = "iceberg", "delta"
 FORMATS = (ICEBERG, DELTA)
+LATEST_SUFFIX = "_latest"
+"""Of a topic's table of latest rows, unless it is given a name."""
 PARTITIONS = ("day", "none")
 DEFAULT_NAMESPACE = "mqlake"
 DEFAULT_COLUMNS = (
@@ -136,7 +138,7 @@ class Topic:
         if self.partition not in PARTITIONS:
             raise UnknownKeyError(self.partition, PARTITIONS, what="partition")
         if not self.table:
-            object.__setattr__(self, "table", table_name(self.topic) + ("_latest" if self.latest else ""))
+            object.__setattr__(self, "table", table_name(self.topic) + (LATEST_SUFFIX if self.latest else ""))
         if table_name(self.table) != self.table:
             raise ConfigError(f"{self.table!r} cannot be a table's name: letters, digits and _")
 

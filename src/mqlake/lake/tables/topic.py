@@ -15,10 +15,11 @@ from datetime import datetime
 from typing import Any
 
 from mqlake.base.progress import Progress, no_progress
+from mqlake.base.rendering import time_text
 from mqlake.errors import ConfigError, NotFoundError, StoreError, TableError
 from mqlake.lake.tables.append_run import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.bodies import followed, sampled
-from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, LATEST_SUFFIX, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
 from mqlake.lake.tables.latest import KEY
 from mqlake.lake.tables.latest import STEP_BYTES as LATEST_STEP_BYTES
@@ -63,7 +64,12 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
         found = make_table(lake, name, rows.schema, properties, day, names)
     if found is None:
         where = lake.catalog or lake.warehouse
-        raise TableError(f"there is no {lake.format} table {name} in {where} yet: mqlake lake run makes it")
+        latest = f"{topic.table}{LATEST_SUFFIX}"
+        beside = not topic.latest and load_table(lake, f"{lake.namespace}.{latest}", names) is not None
+        hint = f"; there is one of latest rows: --table {latest}" if beside else ""
+        raise TableError(
+            f"there is no {lake.format} table {name} in {where} yet: mqlake lake run makes it{hint}"
+        )
     return found
 
 
@@ -238,9 +244,10 @@ class TopicTable:
         versions = self.table.versions()
         version = moment if isinstance(moment, int) else self.table.version_at(moment)
         if version is None or version not in {each.version for each in versions}:
-            raise TableError(
-                f"table {self.table.name} has no version {'at that time' if version is None else version}"
-            )
+            asked = "at that time" if version is None else version
+            oldest = min(versions, key=lambda each: each.at, default=None)
+            there = f"; the oldest is {oldest.version}, of {time_text(oldest.at)}" if oldest else ""
+            raise TableError(f"table {self.table.name} has no version {asked}{there}")
         state = self.table.state_of(version)
         lost = ""
         try:

@@ -12,6 +12,7 @@
 
     consume queues, index                             made again from what the log holds then (see rebuild.py)
     a checkpoint ahead of the log                     set to the log's last message
+    a queue's last messages are among the damage      its next one gets the offset after theirs (see lost_ends.py)
     flushed messages are gone from the log's end      only with accept_loss: queue offsets go on above what the queues
                                                       knew (see lost_ends.py)
 
@@ -239,12 +240,15 @@ def _plan(
         plan.lost_end = lost_end
         return plan
     if lost_end is not None:
-        plan.actions.append(_accept_loss(config, lost_end))
+        plan.actions.append(_accept_loss(config, lost_end.text, lost_end.queue_ends))
     covered_to = 0
     for hole in report.holes:
         if hole.end > covered_to:
             action, covered_to = _hole_action(config, hole, report, plan)
             plan.actions.append(action)
+    if report.lost_queue_ends:
+        text = "the last messages of queues are gone"
+        plan.actions.append(_accept_loss(config, text, report.lost_queue_ends))
     plan.actions += map(_set_field, report.wrong_fields)
     damaged = {finding.kind for finding in report.of(Severity.DAMAGE)}
     if "checkpoint" in damaged:
@@ -266,13 +270,13 @@ def _set_field(wrong: WrongField) -> Action:
     return Action(ActionKind.SET_FIELD, wrong.path, position, size, wrong.text, data=wrong.right)
 
 
-def _accept_loss(config: MessageStoreConfig, lost: FoundLoss) -> Action:
+def _accept_loss(config: MessageStoreConfig, what: str, queue_ends: Sequence[QueueEnd]) -> Action:
     path = LostEnds.path_of(config)
     size = os.path.getsize(path) if os.path.exists(path) else 0
-    ends = ", ".join(f"{topic}/{queue_id} {end}" for topic, queue_id, end in sorted(lost.queue_ends)[:NAMED])
-    more = f" and {len(lost.queue_ends) - NAMED} more" if len(lost.queue_ends) > NAMED else ""
-    text = f"{lost.text}; queue offsets go on where the queues ended: {ends or 'none had them'}{more}"
-    return Action(ActionKind.ACCEPT_LOSS, path, 0, size, text, queue_ends=lost.queue_ends)
+    ends = ", ".join(f"{topic}/{queue_id} {end}" for topic, queue_id, end in sorted(queue_ends)[:NAMED])
+    more = f" and {len(queue_ends) - NAMED} more" if len(queue_ends) > NAMED else ""
+    text = f"{what}; queue offsets go on where the queues ended: {ends or 'none had them'}{more}"
+    return Action(ActionKind.ACCEPT_LOSS, path, 0, size, text, queue_ends=queue_ends)
 
 
 def _file_actions(config: MessageStoreConfig) -> list[Action]:

@@ -73,6 +73,8 @@ class VerifyReport:
     """Messages that the consume queues know of and the log has lost."""
     lost: list[LostMessage] = dataclasses.field(default_factory=list)
     """The first thousand of them."""
+    lost_queue_ends: list[QueueEnd] = dataclasses.field(default_factory=list)
+    """Where those queues ended whose last message is among them."""
     lost_end: FoundLoss | None = None
     """Flushed messages are gone from the end of the log, and the store does not open."""
     wrong_fields: list[WrongField] = dataclasses.field(default_factory=list)
@@ -204,6 +206,7 @@ def _verify(
         report.queues = sum(1 for _ in queues)
         report.units = queue_verifier.units_checked
         report.lost, report.lost_count = queue_verifier.lost, queue_verifier.lost_count
+        report.lost_queue_ends = queue_verifier.lost_ends
         report.wrong_fields = queue_verifier.wrong_fields
         report.index_files = len(index.files)
         report.index_entries = index_verifier.entries_checked

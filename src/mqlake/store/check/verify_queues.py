@@ -42,6 +42,7 @@ from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
+from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.unit_queue import I64Array, Units
 
 INNER_BATCH = 0x80
@@ -137,6 +138,7 @@ class QueueVerifier:
         self.units_checked = 0
         self.lost: list[LostMessage] = []
         self.lost_count = 0
+        self.lost_ends: list[QueueEnd] = []
         self.wrong_fields: list[WrongField] = []
         self.queues = queues
         self._findings = findings
@@ -595,6 +597,10 @@ class QueueVerifier:
     def _lose(self, queue: Queue, first: int, units: Units, where: I64Array) -> None:
         is_batch = isinstance(queue, BatchConsumeQueue)
         self.lost_count += int(units["batch_size"][where].sum()) if is_batch else len(where)
+        end = queue.max_offset_in_queue
+        is_last = len(where) > 0 and first + int(where[-1]) + 1 == end
+        if is_last and not is_batch and int(units["offset"][where[-1]]) < self._log_end:
+            self.lost_ends.append(QueueEnd(queue.topic, queue.queue_id, end))
         for number in where[: max(0, LOST_KEPT - len(self.lost))].tolist():
             unit = units[number]
             queue_offset = int(unit["msg_base_offset"]) if is_batch else first + number

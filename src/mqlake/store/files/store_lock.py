@@ -102,7 +102,7 @@ class StoreLock:
         self.release()
 
     def _locked(self, holder: int | None) -> StoreLockedError:
-        by = f"process {holder}" if holder else "another process"
+        by = f"process {holder}; stop it first" if holder else "another process; stop it first"
         if holder == os.getpid():
             by = f"this process ({holder})"
         return StoreLockedError(

@@ -127,7 +127,7 @@ class IndexService:
             first = dropped[0]
             self.rebuild_from = max(0, first.header.begin_phy_offset) if first.is_sound else 0
         for file in dropped:
-            logger.warning("%s may be damaged: deleted, and its entries are rebuilt", file.path)
+            logger.warning("%s may not be whole: it is made again from the log", file.path)
             file.unlink()
         # a file that is being written out is closed when that is done, which takes as long as a recovery
         self._closing = threading.Thread(target=_close_all, args=(dropped,), name="IndexClosing", daemon=True)
