@@ -59,7 +59,7 @@ from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import ConfigError
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.store_directory import check_is_store
+from mqlake.store.files.store_directory import check_is_directory
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ class BrokerController:
         *,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """Raises NotAStoreError if the store's place is something else, ConfigError if the TLS files, or a plug-in,
+        """Raises NotAStoreError if the store's place is a file, ConfigError if the TLS files, or a plug-in,
         cannot be used."""
-        check_is_store(store_config.store_path_root_dir, must_exist=False)
+        check_is_directory(store_config.store_path_root_dir)
         self.broker = broker = Broker(config, store_config, clock_ms)
         self.server = RemotingServer(config.limits, config.tls)
         self.registration = Registration(broker)

@@ -52,6 +52,12 @@ def check_is_store(root: str, *, must_exist: bool) -> None:
         )
 
 
+def check_is_directory(root: str) -> None:
+    """Raises NotAStoreError for what is there and is no directory."""
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise NotAStoreError(f"{root}: a store is a directory")
+
+
 def _has_log_file(directory: str) -> bool:
     return any(file_name_to_offset(name) is not None for name in os.listdir(directory))
 
