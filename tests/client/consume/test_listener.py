@@ -77,6 +77,7 @@ def test_a_failing_listener_is_logged_with_its_traceback(
 
     came_back = calls(b"raise")
     came_back[0][0][0].show_topic("Orders")
+    came_back[0][0][0].reconsume_times = 2
 
     async def main() -> None:
         runner = ListenerRunner(listener, "G", 1)
@@ -85,6 +86,7 @@ def test_a_failing_listener_is_logged_with_its_traceback(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    assert "group G: the listener failed at T/0@0: ValueError: no" in caplog.text  # where it was read
+    place = "T/0@0 (of Orders, delivery 3)"  # where it was read, and what it is
+    assert f"group G: the listener failed at {place}: ValueError: no" in caplog.text
     (record,) = caplog.records
     assert record.exc_info is not None and isinstance(record.exc_info[1], ValueError)

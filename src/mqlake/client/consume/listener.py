@@ -63,6 +63,14 @@ def _result(answer: object) -> ConsumeResult:
     return answer
 
 
+def _place(message: MessageClientExt) -> str:
+    """Where the message was read; of one that comes again also its topic, and how often it has come."""
+    place = f"{message.read_topic}/{message.queue_id}@{message.queue_offset}"
+    if message.read_topic == message.topic and not message.reconsume_times:
+        return place
+    return f"{place} (of {message.topic}, delivery {message.reconsume_times + 1})"
+
+
 class ListenerRunner:
     """Calls a listener; exceptions of it are logged and count as LATER."""
 
@@ -137,13 +145,10 @@ class ListenerRunner:
     ) -> ConsumeResult:
         if hooked is not None:
             hooked.status = type(error).__name__
-        first = messages[0]
         logger.warning(
-            "group %s: the listener failed at %s/%d@%d: %s: %s",
+            "group %s: the listener failed at %s: %s: %s",
             self._group,
-            first.read_topic,
-            first.queue_id,
-            first.queue_offset,
+            _place(messages[0]),
             type(error).__name__,
             error,
             exc_info=error,
