@@ -292,6 +292,22 @@ def test_bodies_to_columns(tmp_path: Path) -> None:
     assert "unknown format of bodies 'xml'" in invoke("run", *places, "--bodies", "xml:x", status=2).stderr
 
 
+def test_query_of_a_store_and_what_is_archived_of_it(tmp_path: Path) -> None:
+    """Without its archive a store has no more than its broker has kept."""
+    store, archive = tmp_path / "store", f"file://{tmp_path}/archive"
+    put(store, 400)
+    assert CliRunner().invoke(cli, ["store", "offload", str(store), archive]).exit_code == 0
+    first, *others = sorted((store / "commitlog").iterdir())
+    assert others
+    first.unlink()
+    sql = "select count(*) as n from log where topic = 'Orders'"
+    [kept] = json.loads(invoke("query", sql, store, "--json").stdout)
+    [whole] = json.loads(invoke("query", sql, store, "--archive", archive, "--json").stdout)
+    assert kept["n"] < whole["n"] == 200
+    places = [store, "--topic", ORDERS, "--warehouse", tmp_path / "lake"]
+    assert "give the store alone" in invoke("query", sql, *places, "--archive", archive, status=2).stderr
+
+
 def test_query_of_a_store_without_tables(tmp_path: Path) -> None:
     store = tmp_path / "store"
     put(store, 40)

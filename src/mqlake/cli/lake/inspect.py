@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,8 +54,13 @@ def status(given: Given, as_json: bool) -> None:
 @click.option(
     "--as-of", metavar="TIME", help="What had been stored before this time: ISO 8601, or ms since 1970."
 )
+@click.option(
+    "--archive",
+    metavar="PLACE",
+    help="Of one store: where its older files are (`mqlake store offload`); `log` has their messages, too.",
+)
 @json_option
-def query(sql: str, given: Given, as_of: str | None, as_json: bool) -> None:
+def query(sql: str, given: Given, as_of: str | None, archive: str | None, as_json: bool) -> None:
     """SQL (DuckDB's) over tables and what the log has after them: exact, and as fresh as the log.
 
     \b
@@ -63,12 +69,14 @@ def query(sql: str, given: Given, as_of: str | None, as_json: bool) -> None:
     mqlake lake query "select topic, count(*) from heads group by 1" /data/store
 
     The views `log` and `heads` are there beside the tables: all messages of the stores, and all their records without
-    bodies, which Parquet answers (`mqlake store heads`). They need no table.
+    bodies, which Parquet answers (`mqlake store heads`). They need no table. With --archive there is no view `heads`.
     """
     from mqlake.lake.dataset import scan
     from mqlake.lake.heads_dataset import scan_heads
     from mqlake.lake.tables.query import query as run_query
 
+    if archive is not None and (as_of is not None or not given.has_stores_only):
+        raise click.UsageError("--archive is for the view `log` of a store: give the store alone")
     moment = None if as_of is None else datetime.fromtimestamp(time_ms(as_of) / 1000, UTC)
     tables = [] if given.has_stores_only else opened(given, create=False)
     stores = (
@@ -77,9 +85,11 @@ def query(sql: str, given: Given, as_of: str | None, as_json: bool) -> None:
         else [path for table in tables for path in table.topic.stores.values()]
     )
     stores = list(dict.fromkeys(stores))
-    views = (
-        {"log": lambda: scan(stores), "heads": lambda: scan_heads(stores)} if stores and not moment else {}
-    )
+    views: dict[str, Callable[[], Any]] = {}
+    if stores and not moment:
+        views["log"] = lambda: scan(stores, archive=archive)
+    if views and archive is None:
+        views["heads"] = lambda: scan_heads(stores)
     names, rows = run_query(sql, tables, moment, views)
     if as_json:
         print_json([dict(zip(names, map(_plain, row), strict=True)) for row in rows])
