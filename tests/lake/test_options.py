@@ -74,6 +74,7 @@ def test_unknown_names(options: dict[str, str], said: str) -> None:
     ("options", "said"),
     [
         ({}, "option 'path' is missing"),
+        ({"path": "/s", "subscribe": "T"}, "unknown option 'subscribe'; did you mean 'topics'?"),
         ({"path": " , "}, "option 'path' is missing"),
         ({"paths": "/c"}, "not a JSON list"),
         (

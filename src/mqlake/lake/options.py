@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from mqlake.base.settings import parse_size
-from mqlake.errors import ConfigError, OffsetOutOfRangeError, UnknownKeyError
+from mqlake.errors import ConfigError, OffsetOutOfRangeError, UnknownKeyError, did_you_mean
 from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN, ON_REQUEST
 from mqlake.lake.log.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_FULL, VERIFY_NONE
 from mqlake.lake.log.storage import Storage
@@ -165,6 +165,10 @@ def _text(value: object) -> str:
     return json.dumps([str(item) for item in value])
 
 
+ELSEWHERE = {"topic": "subscribe", "topics": "subscribe", "subscribe": "topics"}
+"""What the sources of stores and of brokers call what the other one has under another name."""
+
+
 def named(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     """The options under their own names. UnknownKeyError, which names the nearest known one; ConfigError for a table in
     Spark's catalog, whose options Spark hands on when it makes the table, but not when it reads it."""
@@ -175,6 +179,8 @@ def named(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for key, value in options.items():
         if key.lower() not in by_lower:
+            if (other := ELSEWHERE.get(key.lower())) in known:
+                raise ConfigError(f"unknown option {key!r}{did_you_mean(other)}")
             raise UnknownKeyError(key, known, what="option")
         given[by_lower[key.lower()]] = str(value)
     return given

@@ -614,6 +614,11 @@ def test_errors_in_spark(spark: SparkSession) -> None:
         frame.write.format("rocketmq").mode("append").options(namesrvAddr="h:1", topic="T").save()
 
 
+def test_what_other_sources_call_topics_is_pointed_to() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'topic'; did you mean 'subscribe'"):
+        ReadOptions.parse({"namesrvAddr": "n:1", "topic": "T"})
+
+
 def test_division() -> None:
     queue = Queue("T", "b", 0)
     assert divided([QueueRange(queue, 5, 5)], None) == []
