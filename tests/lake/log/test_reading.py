@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.log import reading as log_reading
 from mqlake.lake.log.single_records import Places
+from mqlake.lake.log.splits import LogFile
+from mqlake.lake.offsets import PositionKind
+from mqlake.lake.options import LogOptions
 
 SPAN = 200
 RANGES = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, SPAN)), max_size=8)
@@ -161,6 +165,29 @@ def test_bounds_narrow() -> None:
     assert between == log_reading.Bounds(4, 9)
     assert between.narrowed(operator.gt, [1]) == between == between.narrowed(operator.le, [20])
     assert between.narrowed(None, [1, 6]) == log_reading.Bounds(4, 6)
+
+
+def test_bounds_come_of_conditions_and_of_where_a_read_starts_and_ends() -> None:
+    """Those of another kind are no bounds of the column: a start at a time is none of a physical offset."""
+    conditions = (
+        Condition("physicalOffset", operator.ge, (150,)),
+        Condition("queueOffset", operator.lt, (7,)),
+        Condition("physicalOffset", operator.le, (None,)),
+    )
+
+    def bounds(kind: PositionKind | None, **given: str) -> log_reading.Bounds:
+        wanted = RowFilter(LogOptions.parse({"path": "/s", **given}), conditions)
+        return log_reading.bounds_of(wanted, "physicalOffset", kind)
+
+    offsets = {"startingOffsets": "200", "endingOffsets": "900"}
+    assert bounds(PositionKind.PHYSICAL, **offsets) == log_reading.Bounds(200, 900)
+    assert bounds(None, **offsets) == log_reading.Bounds(low=150)
+    times = {"startingTimestamp": "2026-01-01T00:00:00Z", "endingTimestamp": "2026-01-02T00:00:00Z"}
+    assert bounds(PositionKind.PHYSICAL, **times) == log_reading.Bounds(low=150)
+    wanted = RowFilter(LogOptions.parse({"path": "/s", **offsets}), conditions)
+    files = [LogFile(f"{base}", base, 100, 100) for base in range(0, 1100, 100)]
+    inside = [file.base_offset for file in log_reading.files_within(files, wanted)]
+    assert inside == list(range(200, 901, 100))
 
 
 def test_the_shortest_gaps_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
