@@ -4,11 +4,13 @@ import pytest
 
 from mqlake.client import blocking
 from mqlake.client.admin import Admin
+from mqlake.client.api.name_servers import NameServers
 from mqlake.client.config import ClientConfig
 from mqlake.errors import (
     ConfigError,
     MessageError,
     MqlakeError,
+    NotFoundError,
     RemotingConnectError,
     ResponseError,
     UnknownKeyError,
@@ -21,6 +23,21 @@ from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.loop import run
 from tests.waiting import until_async
+
+
+def test_an_unknown_topic_is_called_so_where_system_topics_are_not_told(mqlake_broker, monkeypatch):
+    """Else the error is about a list that nobody has asked for."""
+
+    async def refused(_: NameServers) -> set[str]:
+        raise ResponseError(ResponseCode.NO_PERMISSION, "no")
+
+    async def main() -> None:
+        monkeypatch.setattr(NameServers, "get_system_topic_list_from_ns", refused)
+        async with Admin(mqlake_broker.namesrv) as admin:
+            with pytest.raises(NotFoundError, match="unknown topic 'Nowhere'"):
+                await admin.examine_topic_route_info("Nowhere")
+
+    run(main())
 
 
 def test_a_cluster_is_looked_after(mqlake_broker):

@@ -7,7 +7,6 @@ of what RocketMQ's RPCs never do: metadata in answers, compression, credentials 
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 from collections.abc import AsyncIterable
 from pathlib import Path
@@ -25,7 +24,7 @@ from mqlake.proxy.nghttp2_server import NgHttp2Server
 from mqlake.proxy.rpc import GrpcStatus, Rpc, RpcAbortedError
 from mqlake.remoting.loop import run
 from mqlake.remoting.tls import TlsConfig, TlsMode
-from tests.parts import needed
+from tests.interop.go_programs import installed
 from tests.waiting import PATIENCE_S
 
 CLIENT = "google.golang.org/grpc/interop/client@v1.81.1"
@@ -167,18 +166,7 @@ def rpcs() -> list[Rpc]:
 
 @pytest.fixture(scope="module")
 def interop_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    go, place = needed("go"), tmp_path_factory.mktemp("interop")
-    done = subprocess.run(
-        [go, "install", CLIENT],
-        cwd=place,
-        env=os.environ | {"GOBIN": str(place), "GOFLAGS": "-mod=mod"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"gRPC's interop client cannot be installed: {done.stderr[-300:]}")
-    return place / "client"
+    return installed(CLIENT, tmp_path_factory.mktemp("interop"))
 
 
 @pytest.mark.nightly

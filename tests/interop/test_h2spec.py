@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +11,7 @@ import pytest
 
 from mqlake.proxy.http2 import Headers, Http2Connection
 from mqlake.remoting.loop import run
-from tests.parts import needed
+from tests.interop.go_programs import installed
 from tests.proxy.test_http2 import serving
 
 H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
@@ -83,18 +82,7 @@ class Plain:
 
 @pytest.fixture(scope="module")
 def h2spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    go, place = needed("go"), tmp_path_factory.mktemp("h2spec")
-    done = subprocess.run(
-        [go, "install", H2SPEC],
-        cwd=place,
-        env=os.environ | {"GOBIN": str(place), "GOFLAGS": "-mod=mod"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"h2spec cannot be installed: {done.stderr[-300:]}")
-    return place / "h2spec"
+    return installed(H2SPEC, tmp_path_factory.mktemp("h2spec"))
 
 
 def failures(h2spec: Path, port: int, directory: Path) -> set[str]:

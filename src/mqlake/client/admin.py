@@ -152,7 +152,11 @@ class Admin(Service):
             known = await self._topics_or_none()
             if topic not in known:
                 break
-        raise NotFoundError(topic, await self.users_topics(known - {topic}), what="topic")
+        try:
+            others = await self.users_topics(known - {topic})
+        except ResponseError:  # as with the list of all
+            others = set()
+        raise NotFoundError(topic, others, what="topic")
 
     async def users_topics(self, names: set[str]) -> set[str]:
         """Without the topics that servers create for themselves or for groups."""

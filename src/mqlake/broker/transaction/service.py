@@ -16,7 +16,7 @@ import asyncio
 import enum
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -163,29 +163,29 @@ class TransactionalMessageService:
             self._op_timer.cancel()
             self._op_timer = None
         size_max = self._config().transaction_op_msg_max_size
-        waiting = [
+        waiting = deque(
             (queue_id, batch, body)
             for queue_id, offsets in self._removed.items()
             for batch, body in messages.op_bodies(offsets, size_max)
-        ]
-        self._removed, self._removed_size, refused = {}, 0, []
+        )
+        had_some, refused = bool(waiting), []
+        self._removed, self._removed_size = {}, 0
         try:
-            for place, (queue_id, _, body) in enumerate(waiting):
+            while waiting:
+                queue_id, _, body = waiting[0]
                 if not self.bridge.write_op(queue_id, body):
-                    refused.append(waiting[place])
-        except BaseException:
-            refused += waiting[place:]  # one that is there twice ends the same half messages
-            raise
-        finally:
-            for queue_id, batch, body in refused:
+                    refused.append(waiting[0])
+                waiting.popleft()
+        finally:  # if the store raised, too: an op that is there twice ends the same half messages
+            for queue_id, batch, body in (*refused, *waiting):
                 self._removed.setdefault(queue_id, []).extend(batch)
                 self._removed_size += len(body)
-            if refused:
+            if self._removed:
                 self._op_trouble.failed(
                     f"the op queue takes nothing, tried again: {self._removed_size} bytes wait"
                 )
                 self._send_op_message_in(RETRY_S)
-        if waiting and not refused:
+        if had_some and not refused:
             self._op_trouble.worked("the op queue takes messages again")
         return not self._removed
 
