@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import shutil
 from collections.abc import Callable
@@ -513,22 +514,52 @@ def test_batches_of_all_sizes_follow_each_other_over_the_files_of_a_queue(
     planner = planner_of(root, monkeypatch, ds.EqualTo(("topic",), "Inner"))
     files = skipping.queue_files(planner._storage, ["Inner"])
     assert len(files) > 3
-    [(name, queue)] = planner._proven_by(files, reading.Gathered()).items()
+    proven = planner._proven_by(files, reading.Gathered(), math.inf)
+    assert proven is not None
+    [(name, queue)] = proven.items()
     assert name == ("Inner", 0) and queue.is_whole and queue.following == count
-    missing = planner._proven_by([*files[:1], *files[2:]], reading.Gathered())
-    assert not missing[name].is_whole
+    missing = planner._proven_by([*files[:1], *files[2:]], reading.Gathered(), math.inf)
+    assert missing is not None and not missing[name].is_whole
 
 
-def test_a_file_of_which_nothing_is_asked_says_nothing_of_the_size(
+def test_queues_are_left_alone_once_they_are_most_of_the_log(
     long_queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is asked ends where a file of the queue ends."""
-    asked = ds.LessThan(("queueOffset",), 10)
+    """By the records that are asked for: they end where a file of the queue ends."""
+    asked = ds.LessThanOrEqual(("queueOffset",), 9)
     planner = planner_of(long_queue, monkeypatch, ds.EqualTo(("topic",), "B"), asked)
     files = skipping.queue_files(planner._storage, ["B"])
     assert len(files) == 6
     size = sum(m.store_size for m in seen(long_queue) if m.topic == "B" and m.queue_offset < 10)
-    assert planner._is_mostly(files, size) and not planner._is_mostly(files, 2 * size)
+    assert planner._proven_by(files, reading.Gathered(), size) is not None
+    assert planner._proven_by(files, reading.Gathered(), size - 1) is None
+
+
+def test_a_queue_of_many_is_found_without_a_look_at_the_others(
+    hours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    run = skipping.QueueFile.run
+    monkeypatch.setattr(skipping.QueueFile, "run", lambda file: opened.append(file.path) or run(file))
+    rows, _ = read(hours, ds.EqualTo(("topic",), "Hour-4"), ds.EqualTo(("queueId",), 0))
+    assert rows == [m.physical_offset for m in seen(hours) if (m.topic, m.queue_id) == ("Hour-4", 0)]
+    assert opened and all(path.split("/")[-2] == "0" for path in opened)
+
+
+def test_files_of_queues_that_cost_more_than_the_log_are_left_alone(
+    hours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bytes_read() -> tuple[list[int], int, int]:
+        found, plan = read(hours, ds.EqualTo(("topic",), "Hour-4"), skipping="known")
+        return found, plan.bytes_to_read, plan.bytes_of_log
+
+    found, some, whole = bytes_read()
+    assert some < whole / 2
+    monkeypatch.setattr(skipping, "LOCAL_FILES_MIN", 1)
+    monkeypatch.setattr(skipping, "LOCAL_FILE", whole // 2)
+    assert bytes_read() == (found, some, whole), "the topic has two files"
+    monkeypatch.setattr(skipping, "LOCAL_FILE", whole)
+    assert bytes_read() == (found, whole, whole)
 
 
 def test_a_key_in_the_topics_that_are_there(

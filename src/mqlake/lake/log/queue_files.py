@@ -10,7 +10,9 @@ A writer may be at work in them: a unit counts once its size is there, an entry 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+import io
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,8 @@ Units = npt.NDArray[Any]
 SIMPLE, BATCH = "SimpleCQ", "BatchCQ"
 DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
 _DTYPES = {SIMPLE: CQ_DTYPE, BATCH: BCQ_DTYPE}
+SIZE_POSITION = 8
+"""Of a record's size in a unit of either kind."""
 
 INDEX_ENTRIES_PER_SLOT = 4
 """RocketMQ's ratio, from which the number of slots follows; a store with another one has to say maxHashSlotNum."""
@@ -77,30 +81,42 @@ class QueueFile:
             return units, rows + self.offset // array.itemsize
         return units, units["msg_base_offset"].astype(np.int64)
 
-    def rows(self) -> tuple[Units, int, int]:
-        """All units that there is room for, and from and up to which of them are used. A few looks find the end, since
-        what has no unit yet is zero: what lies after a hole may be left out."""
-        dtype = _DTYPES[self.kind]
-        array = self.storage.map(self.path, self.size - self.size % dtype.itemsize).view(dtype)
-        count = bisect.bisect_left(range(len(array)), True, key=lambda row: array["size"][row] <= 0)
-        first = bisect.bisect_left(range(count), True, key=lambda row: array["size"][row] != PRE_BLANK_SIZE)
-        return array, first, count
-
     def run(self) -> Run | None:
-        """The units that are used, if their queue offsets and their records follow each other; else None. A file that
-        was cut short has the units before the cut."""
-        array, first, count = self.rows()
-        units = array[first:count]
+        """The units that are used, if their queue offsets and their records follow each other; else None. What lies
+        after a hole may be left out; a file that was cut short has the units before the cut."""
+        units, first = self._used()
         offset, size = units["offset"].astype(np.int64), units["size"].astype(np.int64)
         if self.kind == SIMPLE:
-            number = np.arange(first, count) + self.offset // array.itemsize
+            number = np.arange(first, first + len(units)) + self.offset // units.itemsize
         else:
             number = units["msg_base_offset"].astype(np.int64)
             if (np.diff(number) != units["batch_size"][:-1]).any():
                 return None
-        if count > first and (offset[0] < 0 or size.min() <= 0 or (np.diff(offset) < size[:-1]).any()):
+        if len(units) and (offset[0] < 0 or size.min() <= 0 or (np.diff(offset) < size[:-1]).any()):
             return None
         return Run(units, offset, size, number)
+
+    def _used(self) -> tuple[Units, int]:
+        """The units in use, and the number of the first. A few looks find where they end, since what has no unit yet is
+        zero, the first ones near the beginning. Nothing is mapped: a page fault in each of 10,000 queues lets the
+        system read ahead as often."""
+        dtype = _DTYPES[self.kind]
+        room = self.size // dtype.itemsize
+        if not self.storage.is_local:
+            array = self.storage.read(self.path, 0, room * dtype.itemsize).view(dtype)
+            first, count = _used_of(len(array), lambda row: int(array["size"][row]))
+            return array[first:count], first
+        with io.FileIO(self.path) as file:
+            fd = file.fileno()
+
+            def size_of(row: int) -> int:
+                return int.from_bytes(
+                    os.pread(fd, 4, row * dtype.itemsize + SIZE_POSITION), "big", signed=True
+                )
+
+            first, count = _used_of(room, size_of)
+            found = os.pread(fd, (count - first) * dtype.itemsize, first * dtype.itemsize)
+        return np.frombuffer(found, dtype), first
 
     def _array(self) -> Units:
         dtype = _DTYPES[self.kind]
@@ -112,6 +128,20 @@ class QueueFile:
                 f"{rest} bytes, where a unit has {dtype.itemsize}: it was cut short",
             )
         return self.storage.map(self.path, self.size).view(dtype)
+
+
+def _used_of(room: int, size_of: Callable[[int], int]) -> tuple[int, int]:
+    """From and up to which of the units that there is room for a file is used."""
+    count = _first(room, lambda row: size_of(row) <= 0)
+    return _first(count, lambda row: size_of(row) != PRE_BLANK_SIZE), count
+
+
+def _first(count: int, passes: Callable[[int], bool]) -> int:
+    """The first of `count` rows that passes, as all after it do, or `count`; looks near the beginning first."""
+    low, high = 0, 1
+    while high < count and not passes(high - 1):
+        low, high = high, 2 * high
+    return bisect.bisect_left(range(min(high, count)), True, low, key=passes)
 
 
 def queue_bounds(files: Iterable[QueueFile]) -> dict[tuple[str, str], tuple[int, int]]:
@@ -126,19 +156,25 @@ def queue_bounds(files: Iterable[QueueFile]) -> dict[tuple[str, str], tuple[int,
     return found
 
 
-def queue_files(storage: Storage, topics: Iterable[str] | None = None) -> list[QueueFile]:
+def queue_files(
+    storage: Storage, topics: Iterable[str] | None = None, queue_ids: Collection[int] | None = None
+) -> list[QueueFile]:
     """The files of these topics' queues (None: all), by topic, queue and offset."""
     wanted = None if topics is None else sorted(set(topics))
     found = []
     for kind, directory in DIRECTORIES.items():
         for topic in storage.directories(directory) if wanted is None else wanted:
-            found += list(_of_topic(storage, kind, directory, topic))
+            found += list(_of_topic(storage, kind, directory, topic, queue_ids))
     return found
 
 
-def _of_topic(storage: Storage, kind: str, directory: str, topic: str) -> Iterator[QueueFile]:
+def _of_topic(
+    storage: Storage, kind: str, directory: str, topic: str, queue_ids: Collection[int] | None
+) -> Iterator[QueueFile]:
     queues = [name for name in storage.directories(f"{directory}/{topic}") if name.isdecimal()]
     for queue in sorted(queues, key=int):
+        if queue_ids is not None and int(queue) not in queue_ids:
+            continue
         for name, size in storage.files(f"{directory}/{topic}/{queue}"):
             offset = file_name_to_offset(name)
             if offset is not None:

@@ -63,15 +63,17 @@ class Reading:
 
 
 class Gathered:
-    """Places of records, folded to blocks before they are too many."""
+    """Places of records, folded to blocks before they are too many; `size` is the bytes of all that were added."""
 
     def __init__(self) -> None:
+        self.size = 0
         self._parts: list[tuple[Ints, Ints, Ints]] = []
         self._count = 0
         self._blocks = np.zeros(0, np.int64)
 
     def add(self, offset: Ints, size: Ints, number: Ints) -> None:
         self._parts.append((offset, size, number))
+        self.size += int(size.sum())
         self._count += len(offset)
         if self._count > 2 * PLACES_MAX:
             places = self._places()

@@ -40,7 +40,7 @@ class RecordHeads:
         if file.file not in self._mapped:
             if len(self._mapped) >= MAPPED_MAX:
                 del self._mapped[next(iter(self._mapped))]
-            self._mapped[file.file] = self.storage.map(file.file, file.limit)
+            self._mapped[file.file] = self.storage.map(file.file, file.limit, random=True)
         return self._mapped[file.file][start:end]
 
     def _file_of(self, offset: int) -> LogFile | None:
@@ -78,6 +78,6 @@ class RecordHeads:
         _, magic, queue_id, queue_offset, _, _ = _HEAD.unpack_from(head)
         width = 1 if magic == MESSAGE_MAGIC_CODE else 2
         start = offset - file.base_offset + at + 4 + max(0, _LENGTH.unpack_from(head, at)[0])
-        tail = self._read(file, start, start + width + 0x7FFF).tobytes()
+        tail = self._read(file, start, start + width + (0xFF if width == 1 else 0x7FFF)).tobytes()
         length = int.from_bytes(tail[:width], "big")
         return tail[width : width + length].decode("utf-8", "replace"), queue_id, queue_offset

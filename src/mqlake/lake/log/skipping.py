@@ -42,7 +42,10 @@ from mqlake.store.files.store_lock import lock_holder
 
 MOSTLY = 0.7
 """Of what a scan costs: skipping that would still cost so much is left alone."""
-UNITS_BETWEEN_LOOKS = 1000
+LOCAL_FILE = 50_000
+"""To find a queue's file, read its units and look at two of their records."""
+LOCAL_FILES_MIN = 64
+"""Fewer of them are no matter."""
 REMOTE_SPLITS_MIN = 64
 """A scan that takes fewer requests is not preceded by those for consume queues."""
 REMOTE_INDEX_MIN = 11
@@ -176,14 +179,13 @@ class _Planner:
     def _by_queues(self, cost: int) -> Reading | None:
         """By the queues of the topics, if they prove enough."""
         assert self._topics is not None
-        chosen = queue_files(self._storage, self._topics)
-        if not self._storage.is_local and len(chosen) > self._requests(cost) / 2:
-            return None
-        if self._is_mostly(chosen, cost):
+        chosen = queue_files(self._storage, self._topics, self._queue_ids)
+        local_max = max(LOCAL_FILES_MIN, cost // LOCAL_FILE)
+        if len(chosen) > (local_max if self._storage.is_local else self._requests(cost) / 2):
             return None
         gathered = Gathered()
-        queues = self._proven_by(chosen, gathered)
-        also = self._not_proven_by(queues)
+        queues = self._proven_by(chosen, gathered, cost * MOSTLY)
+        also = None if queues is None else self._not_proven_by(queues)
         found = None if also is None else gathered.reading(also)
         return None if found is None or found.cost > cost * MOSTLY else found
 
@@ -199,25 +201,13 @@ class _Planner:
             part for queue in queues.values() for part in ((self._low, queue.first), (queue.last, self._high))
         )
 
-    def _is_mostly(self, chosen: Sequence[QueueFile], cost: int) -> bool:
-        """True if the queues' records are so much of the log that nothing is to be gained, by a look at some units."""
-        size = 0.0
-        for file in chosen:
-            array, first, count = file.rows()
-            if file.kind == SIMPLE:
-                low, high = self._offsets_of(file)
-                before = file.offset // array.itemsize
-                first, count = max(first, low - before), min(count, high + 1 - before)
-            if count > first:
-                size += (count - first) * float(array["size"][first:count:UNITS_BETWEEN_LOOKS].mean())
-        return size > cost * MOSTLY
-
-    def _proven_by(self, chosen: Sequence[QueueFile], gathered: Gathered) -> dict[tuple[str, int], _Queue]:
+    def _proven_by(
+        self, chosen: Sequence[QueueFile], gathered: Gathered, size_max: float
+    ) -> dict[tuple[str, int], _Queue] | None:
+        """What each queue proves; None once their records are more bytes than `size_max`."""
         queues: dict[tuple[str, int], _Queue] = {}
         before: tuple[int, int] | None = None
         for file in chosen:
-            if self._queue_ids is not None and file.queue_id not in self._queue_ids:
-                continue
             name = file.topic, file.queue_id
             if name not in queues:
                 before = None
@@ -236,6 +226,8 @@ class _Planner:
             queue.last = max(queue.last, min(self._high, before[1]))
             queue.following = before[0]
             self._choose(file, run, gathered)
+            if gathered.size > size_max:
+                return None
         return queues
 
     def _run(self, file: QueueFile) -> Run | None:

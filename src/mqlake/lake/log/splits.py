@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import mmap
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.names import file_name_to_offset
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH
-from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.storage import Storage, mapped
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
@@ -324,14 +323,9 @@ class Window:
 
 
 def map_file(file: io.FileIO, size_max: int, *, random: bool = False) -> Bytes:
-    """The file's first bytes, mapped; `random`: without reading ahead around each page that is touched."""
+    """As mapped(), of a file that may be shorter or empty."""
     size = min(size_max, os.fstat(file.fileno()).st_size)
-    if size == 0:
-        return np.zeros(0, np.uint8)
-    mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-    if random and hasattr(mmap, "MADV_RANDOM"):
-        mapping.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapping, np.uint8)
+    return mapped(file, size, random=random) if size else np.zeros(0, np.uint8)
 
 
 def open_window(split: Split) -> Window:

@@ -9,6 +9,7 @@ Whatever fsspec knows by its scheme will do, pyarrow's file systems among them (
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import mmap
 import os
@@ -104,12 +105,12 @@ class Storage:
         with self._reached():
             return bool(fs.exists(path))
 
-    def map(self, path: str, size: int) -> Bytes:
-        """The file's first `size` bytes: mapped when it is local, else read."""
+    def map(self, path: str, size: int, *, random: bool = False) -> Bytes:
+        """The file's first `size` bytes: mapped when it is local, else read; `random`: without reading ahead."""
         if not self.is_local or size == 0:
             return self.read(path, 0, size)
-        with open(path, "rb") as file:
-            return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+        with io.FileIO(path) as file:
+            return mapped(file, size, random=random)
 
     def read(self, path: str, start: int, end: int) -> Bytes:
         """The bytes from `start` to `end`, fewer where the file ends before."""
@@ -150,3 +151,11 @@ class Storage:
         except (ImportError, TypeError, ValueError) as error:  # no such scheme, or what opens it is missing
             raise ConfigError(f"option 'path' is {self.root!r}: {error}") from error
         return fs, inside
+
+
+def mapped(file: io.FileIO, size: int, *, random: bool = False) -> Bytes:
+    """The file's first `size` bytes, at least one; `random`: without reading ahead around each page that is touched."""
+    mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    if random and hasattr(mmap, "MADV_RANDOM"):
+        mapping.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapping, np.uint8)
