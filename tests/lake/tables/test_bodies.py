@@ -21,6 +21,7 @@ from mqlake.lake.bodies.evolution import SchemaChangeError
 from mqlake.lake.log.log_offsets import Mark
 from mqlake.lake.tables import bodies as module
 from mqlake.lake.tables.config import Topic
+from mqlake.lake.tables.iceberg import IcebergTable
 from mqlake.lake.tables.state import TableState
 from mqlake.lake.tables.table import DECODER, Head, Version
 from mqlake.lake.tables.topic import TopicTable
@@ -75,6 +76,60 @@ def test_a_schema_that_changes(tmp_path: Path, format: str) -> None:
         table(tmp_path, format, json="id string")
     with pytest.raises(TableError, match="were given: infer is for"):
         table(tmp_path, format, json="infer")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_of_before_a_schema_changed(tmp_path: Path, format: str) -> None:
+    """They are read beside the later ones, compacted with them, and updated in a table of latest rows."""
+    narrow, wide = "id int, item struct<name: string>", "id long, item struct<name: string, n: int>, at date"
+    put(tmp_path / "store", b'{"id":1,"item":{"name":"a"}}')
+    table(tmp_path, format, json=narrow).append_new()
+    for n in range(2):
+        put(
+            tmp_path / "store", b'{"id":%d,"item":{"name":"b","n":7},"at":"2024-02-28"}' % (n + 5_000_000_000)
+        )
+        orders = table(tmp_path, format, json=wide)
+        assert orders.append_new().rows == 1
+    rows = values(orders.read())
+    assert rows[0] == {"id": 1, "item": {"name": "a", "n": None}, "at": None} and len(rows) == 3
+    if format == "iceberg":
+        assert [row["value"] for row in pyiceberg_rows(orders)] == rows
+        paths = orders.table.paths(orders.table.head().version)
+        assert paths is not None and len(paths) == 3
+        assert orders.table.compact(1 << 30) == (3, 1)
+        assert [row["value"] for row in pyiceberg_rows(orders)] == rows
+    else:  # wider numbers were written again
+        assert orders.table.compact(1 << 30) == (3, 1)
+    assert values(orders.read()) == rows and orders.verify().is_sound
+
+
+def pyiceberg_rows(orders: TopicTable) -> list[dict[str, Any]]:
+    """As another engine reads them, which goes by the fields' ids."""
+    assert isinstance(orders.table, IcebergTable)
+    found: list[dict[str, Any]] = orders.table._native.refresh().scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda row: row["queueOffset"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_latest_rows_of_before_a_schema_changed(tmp_path: Path, format: str) -> None:
+    for number, (schema, keys) in enumerate((("id int", "abc"), ("id long, more string", "cd"))):
+        with open_store(tmp_path / "store", SETTINGS) as store:
+            for key in keys:
+                body = b'{"id":%d,"more":"%s"}' % (number, key.encode())
+                assert store.put_message(MessageExtBrokerInner(ORDERS, body, keys=key)).is_ok
+        spec = BodyFormat.given(json=schema)
+        assert spec is not None
+        orders = TopicTable.open(
+            lake_of(tmp_path, format), topic_of(tmp_path / "store", latest=True, bodies=spec.spec)
+        )
+        orders.append_new()
+    rows = sorted((row["keys"], row["value"]) for row in orders.read().to_table().to_pylist())
+    assert rows == [
+        ("a", {"id": 0, "more": None}),
+        ("b", {"id": 0, "more": None}),
+        ("c", {"id": 1, "more": "c"}),
+        ("d", {"id": 1, "more": "d"}),
+    ]
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyiceberg.table
 import pytest
 from pyiceberg.expressions import EqualTo
-from pyiceberg.types import StringType
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
 from mqlake.errors import ConfigError, TableError
 from mqlake.lake.tables import iceberg as module
@@ -295,3 +296,43 @@ def test_a_row_group_without_bounds_leaves_the_file_without(
     orders.append_new()
     found = native(orders).scan(row_filter=EqualTo("keys", "z" * 5000)).to_arrow()
     assert found.num_rows == 1
+
+
+@pytest.mark.parametrize("change", ["renamed", "gone and made again"])
+def test_columns_that_other_engines_changed(tmp_path: Path, change: str) -> None:
+    """A file of before has the column by another name, or another one by the same: by names its rows are others."""
+    put(tmp_path / "store", 20)
+    orders = open_topic(tmp_path, tmp_path / "store", "iceberg", partition="none")
+    orders.append_new()
+    native = orders.table._native
+    rows = native.refresh().scan().to_arrow()
+    with native.update_schema(allow_incompatible_changes=True) as update:
+        update.rename_column("tags", "labels") if change == "renamed" else update.delete_column("tags")
+    if change == "renamed":
+        rows = rows.rename_columns({"tags": "labels"})
+    else:
+        with native.update_schema() as update:
+            update.add_column("tags", StringType())
+    native.append(rows)
+    table = orders.table
+    version = table.head().version
+    assert table.paths(version) is None
+    found = pa.Table.from_batches(table.scan(version, None, None))
+    assert found.num_rows == 20 and found.select(table.schema.names).to_pylist() == found.to_pylist()
+    expected = native.refresh().scan().to_arrow().select(table.schema.names).cast(table.schema)
+    assert found.sort_by("physicalOffset").to_pylist() == expected.sort_by("physicalOffset").to_pylist()
+    with pytest.raises(TableError, match="columns that were renamed: compact it with that engine"):
+        table.compact(1 << 30)
+
+
+def test_a_column_with_a_default_that_files_lack(tmp_path: Path) -> None:
+    put(tmp_path / "store", 2)
+    orders = open_topic(tmp_path, tmp_path / "store", "iceberg")
+    orders.append_new()
+    native, version = orders.table._native, orders.table.head().version
+    assert orders.table.paths(version)
+    with_default = NestedField(1000, "country", StringType(), initial_default="nl")
+    schema = Schema(*native.schema().fields, with_default, schema_id=1)
+    metadata = native.metadata
+    native.metadata = metadata.model_copy(update={"schemas": [*metadata.schemas, schema]})
+    assert orders.table.paths(version) is None

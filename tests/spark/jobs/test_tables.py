@@ -9,9 +9,25 @@ from pyspark.sql import SparkSession
 
 import mqlake.spark
 from mqlake.base.progress import no_progress
-from mqlake.lake.tables.config import DEFAULT_COLUMNS
+from mqlake.lake.bodies.body_format import BodyFormat
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, LakeFile
+from mqlake.lake.tables.topic import TopicTable
+from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.jobs.tables import SizedEngine, SparkEngine
-from tests.lake.tables.lakes import ORDERS, expected, in_order, open_topic, put, rows_in, save
+from mqlake.store import open_store
+from tests.lake.tables.lakes import (
+    FORMATS,
+    ORDERS,
+    expected,
+    in_order,
+    lake_of,
+    open_topic,
+    put,
+    rows_in,
+    save,
+    topic_of,
+)
+from tests.spark.stores import SETTINGS
 
 
 @pytest.mark.spark
@@ -34,3 +50,25 @@ def test_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
     earlier = [row for row in expected(store) if row["storeTimestamp"] < moment]
     assert mqlake.spark.read_topic(spark, str(tmp_path), ORDERS, as_of=moment).count() == len(earlier)
     assert SparkEngine(spark).write([], {}, no_progress) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", FORMATS)
+def test_columns_that_came_later(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Files of before have narrower numbers and lack columns: Spark reads both, and what the log has after them."""
+    store = tmp_path / "store"
+    for number, schema in enumerate(
+        ("id int, item struct<a: int>", "id long, item struct<a: long, b: string>", "")
+    ):
+        with open_store(store, SETTINGS) as opened:
+            body = b'{"id":%d,"item":{"a":%d,"b":"x"}}' % (number, number)
+            assert opened.put_message(MessageExtBrokerInner(ORDERS, body)).is_ok
+        if schema:
+            given = BodyFormat.given(json=schema)
+            assert given is not None
+            topic = topic_of(store, bodies=given.spec)
+            TopicTable.open(lake_of(tmp_path, format), topic).append_new()
+    LakeFile(lake_of(tmp_path, format), {ORDERS: topic}).save(str(tmp_path / "lake.toml"))
+    found = mqlake.spark.read_topic(spark, str(tmp_path), ORDERS, columns=["value"]).toArrow()
+    rows = sorted((row["value"] for row in found.to_pylist()), key=lambda value: value["id"])
+    assert rows == [{"id": n, "item": {"a": n, "b": None if n == 0 else "x"}} for n in range(3)]

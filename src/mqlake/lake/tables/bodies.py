@@ -19,7 +19,7 @@ from mqlake.lake.bodies.inference import SAMPLE
 from mqlake.lake.dataset import scan
 from mqlake.lake.tables.config import Topic
 from mqlake.lake.tables.rows import TableRows
-from mqlake.lake.tables.table import DECODER, LATEST, Table
+from mqlake.lake.tables.table import DECODER, Table
 
 
 def sampled(topic: Topic) -> Topic:
@@ -40,11 +40,6 @@ def followed(topic: Topic, table: Table) -> Topic:
     stored = table.properties.get(DECODER, "")
     if not topic.bodies or topic.bodies == stored:
         return topic
-    if LATEST in table.properties:
-        raise TableError(
-            f"table {table.name} has the latest row of each key, and an upsert writes them again as they are: give "
-            "the new columns a new table (--table)"
-        )
     if not stored:
         raise TableError(
             f"table {table.name} has the bodies as they are; a table with their columns needs a name of its own "

@@ -31,7 +31,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import assign_fresh_schema_ids
+from pyiceberg.schema import assign_fresh_schema_ids, index_by_id
 from pyiceberg.table import Table as NativeTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -312,17 +312,31 @@ class IcebergTable:
                 yield from pa.Table.from_batches([batch]).select(wanted.names).cast(wanted).to_batches()
 
     def paths(self, version: int | None) -> list[str] | None:
-        """None where a file has deletes, or was written with other columns than the table has now."""
+        """None where a file has deletes, or may have a column by another name than it has now."""
         if version is None:
             return []
-        metadata = self._native.metadata
-        if len(metadata.schemas) > 1:
+        if not self._is_read_by_names():
             return None
         with _translated(self.name):
             tasks = list(self._native.scan(snapshot_id=version).plan_files())
         if any(task.delete_files for task in tasks):
             return None
         return [task.file.file_path for task in tasks]
+
+    def _is_read_by_names(self) -> bool:
+        """True if every field of the table has kept its name, and no other has had it: so the columns of a file of any
+        age are found by names, and those that it lacks are null."""
+        metadata = self._native.metadata
+        ids: dict[str, int] = {}
+        names: dict[int, str] = {}
+        for schema in metadata.schemas:
+            for number, field in index_by_id(schema).items():
+                name = schema.find_column_name(number)
+                if ids.setdefault(name, number) != number or names.setdefault(number, name) != name:
+                    return False
+                if field.initial_default is not None:
+                    return False
+        return True
 
     def files(self, version: int | None) -> TableFiles:
         entries = list(self._entries(version))

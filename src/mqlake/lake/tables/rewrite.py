@@ -1,7 +1,7 @@
 """Small Parquet files of one day as large ones: what a compaction writes before it commits.
 
 bins    files below a third of the target size, of the same day, in the order they were committed
-rewrite read with pyarrow, written as they were: same rows, same order, same columns
+rewrite read with pyarrow and written again: same rows, same order, with the columns that the table has now
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pyarrow.parquet as pq
-
-from mqlake.lake.tables.files import TableWriter, WriteSpec, WrittenFile, file_system_of
-from mqlake.lake.tables.parquet import readable
+from mqlake.lake.tables.files import TableWriter, WriteSpec, WrittenFile
+from mqlake.lake.tables.parquet import scan_files
 
 SMALL = 3
 """A file is small below the target size divided by this."""
@@ -51,10 +49,8 @@ def rewritten(paths: Sequence[str], spec: WriteSpec) -> list[WrittenFile]:
     writer = TableWriter(spec)
     try:
         for path in paths:
-            file_system, inside = file_system_of(path)
-            with readable(), file_system.open_input_file(inside) as source:
-                for batch in pq.ParquetFile(source).iter_batches(32 << 10):
-                    writer.write(batch)
+            for batch in scan_files([path], spec.schema, spec.schema, None):
+                writer.write(batch)
         return writer.close().files
     except BaseException:
         writer.discard()
