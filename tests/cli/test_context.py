@@ -57,4 +57,4 @@ def test_what_cannot_be_is_said_and_changes_nothing(
 def test_a_context_that_is_not_there(file: Path, command: str) -> None:
     result = mqlake(command, "nobody")
     assert result.exit_code == 1 and not file.exists()
-    assert result.stderr == "error: unknown context 'nobody'; `mqlake context list` lists them\n"
+    assert result.stderr == "Error: unknown context 'nobody'; `mqlake context list` lists them\n"

@@ -42,7 +42,7 @@ def test_verify_names_file_and_offset(damaged: tuple[Path, Path, int]) -> None:
     assert result.returncode == 1 and contents(store) == before
     assert f"{path}: byte {position}: corruption: " in result.stdout and "body CRC" in result.stdout
     assert "lost: 1 message" in result.stdout and "Orders/1@7" in result.stdout
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
 
 
 def test_verify_as_json(damaged: tuple[Path, Path, int]) -> None:
