@@ -194,7 +194,7 @@ _PROGRESS_COLUMNS: list[Column[_Progress]] = [
     Column("pullOffset", lambda row: row.at.pull_offset, None),
     Column("behind", lambda row: row.at.behind),
     Column("beyond", lambda row: row.at.beyond, "beyond the end"),
-    Column("inFlight", lambda row: row.at.in_flight, "in flight"),
+    Column("inFlight", lambda row: row.at.in_flight, "pulled ahead"),
     Column("lastTimestamp", lambda row: row.at.last_timestamp, "last consumed", time_text),
 ]
 _PROGRESS = Table(*_PROGRESS_COLUMNS)
@@ -209,7 +209,10 @@ _PROGRESS_WITH_CLIENTS = Table(*_PROGRESS_COLUMNS, Column("client", lambda row: 
 async def group_progress(
     admin: Admin, group: str | None, topic: str | None, clients: bool, as_json: bool
 ) -> None:
-    """Show the progress of a group in each queue, and how far it is behind; without GROUP, one line per group."""
+    """Show the progress of a group in each queue, and how far it is behind; without GROUP, one line per group.
+
+    "pulled ahead": messages from the committed offset to the farthest that a member pulled, be it connected or gone.
+    """
     if group is None:
         await _all_progress(admin, as_json)
         return
