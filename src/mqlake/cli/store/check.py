@@ -247,7 +247,7 @@ def repair(
             if dry_run:
                 return
             if plan.actions:
-                confirm(f"Repair {directory} (--dry-run shows how)", yes=yes, as_json=as_json)
+                confirm(f"Repair {directory}", yes=yes, as_json=as_json)
         report = repair_store(directory, settings, accept_loss=accept_loss, stage=stage)
     after = report.after
     if as_json:
