@@ -68,7 +68,9 @@ def test_topics(broker):
     ]
     assert told(broker, "topic", "route", "T")["queueDatas"][0]["readQueueNums"] == 2
     assert len(told(broker, "topic", "status", "T")["queues"]) == 2
-    assert re.search(r"broker-0\s+1\s+0\s+0\s+0\s+-", shown(broker, "topic", "status", "T"))
+    status = shown(broker, "topic", "status", "T")
+    assert re.search(r"broker-0\s+1\s+0\s+0\s+0\s+-", status) and "\n0 messages, 0.00 messages/s" in status
+    assert told(broker, "topic", "status", "T")["messages"] == 0
     assert shown(broker, "topic", "delete", "U", "--yes").strip() == "U: deleted"
 
 
@@ -118,7 +120,9 @@ def test_groups(broker):
         told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "earliest", "--yes")[0]["offset"] == 0
     )
     one = ("-q", "0", "-o", "1", "-b", "broker-0")
-    assert "C      broker-0  0           1" in shown(
+    moved = told(broker, "group", "reset-offset", "GID_c", "-t", "C", *one, "--yes")
+    assert [(row["before"], row["offset"]) for row in moved] == [(0, 1)]  # so that it can be taken back
+    assert "C      broker-0  0           1       1" in shown(
         broker, "group", "reset-offset", "GID_c", "-t", "C", *one, "--yes"
     )
     assert told(broker, "skipAccumulatedMessage", "-g", "GID_c", "-t", "C", "--yes")[0]["offset"] == 1
