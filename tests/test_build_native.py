@@ -98,3 +98,12 @@ def test_a_python_without_headers_has_no_wheel_and_is_named(
     assert build_wheels(tmp_path, given) == [
         "no wheel for Python 3.14: its headers are not here (--include 3.14=DIR)"
     ]
+
+
+def test_without_uv_no_wheels_are_built_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # it was a traceback: FileNotFoundError of subprocess
+    monkeypatch.setattr(sys, "argv", ["build_native.py", "--wheels", "--uv", "/nowhere/uv"])
+    assert build_native.main() == 1
+    assert capsys.readouterr().err == "/nowhere/uv is missing, which builds the wheels: --uv names it\n"

@@ -310,6 +310,9 @@ def main() -> int:
     given = parser.parse_args()
     here = Path(__file__).resolve().parent.parent
     if given.wheels:
+        if shutil.which(given.uv) is None:
+            print(f"{given.uv} is missing, which builds the wheels: --uv names it", file=sys.stderr)
+            return 1
         missing = build_wheels(here, given)
         print("\n".join(missing), end="\n" if missing else "")
         return 1 if missing else 0

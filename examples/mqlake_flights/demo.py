@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -135,7 +136,7 @@ class Demo:
 )
 @json_option
 def demo(directory: str, rows: int | None, fresh: bool, as_json: bool) -> None:
-    """The main job: a year of flights into a store, a crash half way, and Spark over the very same files.
+    """A year of flights into a store, a crash half way, and Spark over the very same files.
 
     Everything it makes is in DIR (mqlake-demo by default): the store, a Parquet copy, a picture, a report.
     """
@@ -145,7 +146,11 @@ def demo(directory: str, rows: int | None, fresh: bool, as_json: bool) -> None:
     require_java()
     run = Demo(os.path.abspath(directory), rows or ROWS_IN_ALL)
     prepare_directory(run.directory, fresh=fresh)
-    with run.step("truth", f"counting what the {run.rows:,} flights in the file come to"):
+    note(
+        f"{run.rows:,} real flights go into a message store; its writer is killed half way, the store recovers, and "
+        "Spark and DuckDB check every figure (one to three minutes for a year)"
+    )
+    with run.step("truth", f"adding up the {run.rows:,} flights of the source file, to compare with"):
         truth = count_truth(run.rows)
     writers = ingest(run, truth)
     result = read_with_spark(run, truth, writers)
@@ -529,13 +534,33 @@ def print_result(run: Demo, truth: Truth, result: Result, ok: bool) -> None:
             ("verified", result.verified.describe()),
             ("checks", f"{agreed} of {len(run.checks)} agree with the file the flights came from"),
             ("time", f"{run.elapsed:.0f} s"),
-            *made(run).items(),
+            *((what.replace("_", " "), path) for what, path in made(run).items()),
         ]
     )
     for check in run.checks:
         if not check.ok:
             click.echo(f"DISAGREES  {check.name}: {difference(check)}", err=True)
     click.echo("everything agrees" if ok else "something disagrees: see above")
+    if ok:
+        click.echo(f"\ntry  {next_steps(run, result)}")
+
+
+def next_steps(run: Demo, result: Result) -> str:
+    """Commands that read the store, as they can be typed here."""
+    store = shlex.quote(os.path.relpath(run.path(STORE)))
+    commands = [f"lake query 'select tags as airport, count(*) from log group by 1' {store}"]
+    if result.lookups:
+        last = result.lookups[-1]
+        commands.insert(0, f"store search {store} --topic {last.topic} --key {last.key}")
+    return "\n     ".join(f"{program()} {command}" for command in commands)
+
+
+def program() -> str:
+    """`mqlake` where the shell finds this one, or else its path: `make demo` puts none on the PATH."""
+    started, found = sys.argv[0], shutil.which("mqlake")
+    if os.path.basename(started) != "mqlake" or (found and os.path.samefile(started, found)):
+        return "mqlake"
+    return shlex.quote(started)
 
 
 def difference(check: Check) -> str:

@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     try:
         write(path, int(rows), int(rest[0]) if rest else None)
     except (StoreError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"Error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -144,7 +144,7 @@ def test_what_cannot_be_used_is_one_line(conf):
     process = start("-c", conf, "-n", "nowhere")
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
-    assert errors.startswith("error: namesrvAddr=nowhere") and errors.count("\n") == 1
+    assert errors.startswith("Error: namesrvAddr=nowhere") and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_it_would_be_dangerous_to_ignore_is_one_line(conf, arguments, words
     process = start("-c", conf, *arguments)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
-    assert f"error: {words}" in errors and errors.count("\n") == 1
+    assert f"Error: {words}" in errors and errors.count("\n") == 1
 
 
 def test_programs_read_where_it_is_and_what_holds(conf):

@@ -42,6 +42,11 @@ def test_make_use_show_and_delete(file: Path) -> None:
     ("arguments", "words"),
     [
         (("set", "x"), "-n HOST:PORT"),
+        (("set", "a/b", "-n", "a:1"), "context 'a/b': a name has letters"),
+        (("set", "", "-n", "a:1"), "context ''"),
+        (("set", "two words", "-n", "a:1"), "context 'two words'"),
+        (("set", "..", "-n", "a:1"), "context '..'"),
+        (("set", "-n", "a:1", "--", "-"), "context '-'"),  # which `use -` takes for none
         (("set", "x", "-n", "a:1", "--access-key", "me"), "belong together"),
         (("set", "x", "-n", "a:1;b"), "'b' is not an address of a name server"),
     ],
@@ -57,4 +62,4 @@ def test_what_cannot_be_is_said_and_changes_nothing(
 def test_a_context_that_is_not_there(file: Path, command: str) -> None:
     result = mqlake(command, "nobody")
     assert result.exit_code == 1 and not file.exists()
-    assert result.stderr == "error: unknown context 'nobody'; `mqlake context list` lists them\n"
+    assert result.stderr == "Error: unknown context 'nobody'; `mqlake context list` lists them\n"

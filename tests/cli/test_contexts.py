@@ -121,13 +121,13 @@ def test_errors_name_the_context_and_say_what_helps(monkeypatch: pytest.MonkeyPa
         command = ["admin", "topic", "list", *more]
         return CliRunner().invoke(cli, command, env={"NAMESRV_ADDR": None, "MQLAKE_CONTEXT": None}).stderr
 
-    assert said() == f"error: {unaccepted}; the cluster is that of context prod\n"
+    assert said() == f"Error: {unaccepted}; the cluster is that of context prod\n"
     error = ResponseError(17, "no such topic")
-    assert said() == "error: no such topic (code 17); the cluster is that of context prod\n"
+    assert said() == "Error: no such topic (code 17); the cluster is that of context prod\n"
     error = ResponseError(17, "no such topic")
-    assert said("-n", NOBODY) == "error: no such topic (code 17)\n"
+    assert said("-n", NOBODY) == "Error: no such topic (code 17)\n"
     error = ConfigError("--queue 7 is not there")
-    assert said() == "error: --queue 7 is not there\n"
+    assert said() == "Error: --queue 7 is not there\n"
 
 
 def test_the_file_has_only_what_is_set(file: Path) -> None:

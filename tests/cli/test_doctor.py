@@ -105,6 +105,8 @@ def test_a_machine_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
         ("native code", "C compiler"),
     ):
         assert found[name].status is Status.WARNING and todo in found[name].todo
+    monkeypatch.setattr("mqlake.NO_NATIVE", True)  # a compiler would not help
+    assert "unset MQLAKE_NO_NATIVE" in {check.name: check for check in machine()}["native code"].todo
     monkeypatch.undo()
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (64, resource.RLIM_INFINITY))
     monkeypatch.setattr(doctor, "clock_is_kept", lambda: True)

@@ -29,6 +29,7 @@ OF_OTHERS = {
     "--refresh-package": "uv",
     "--ulimit": "docker",
     "--include": "tools/build_native.py",
+    "--uv": "tools/build_native.py",
     "--machine": "tools/build_native.py",
     "--python": "tools/build_native.py",
     "--only": "bench",

@@ -124,7 +124,7 @@ def test_an_unknown_shell() -> None:
 def test_errors_are_one_line(tmp_path: Path) -> None:
     result = run("store", "info", str(tmp_path / "a\nb"))
     assert result.returncode == 1 and result.stdout == ""
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
 
 
 def test_system_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_system_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("mqlake.cli.store.read.store_info", fails)
     result = CliRunner().invoke(cli, ["store", "info", str(tmp_path)])
-    assert (result.exit_code, result.output) == (1, f"error: {tmp_path}: Permission denied\n")
+    assert (result.exit_code, result.output) == (1, f"Error: {tmp_path}: Permission denied\n")
 
 
 def test_debugging_shows_the_traceback(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_missing_extra_is_named(core: list[str], args: str, extra: str, tmp_pa
         check=False,
     )
     assert result.returncode == 3, result.stderr
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     assert result.stderr.endswith(f"is missing; install it with: pip install 'mqlake[{extra}]'\n")
 
 

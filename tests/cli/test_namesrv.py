@@ -57,7 +57,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path):
     conf.write_text("listenPort=many\n")
     process = start(tmp_path, "--config", str(conf))
     _, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, errors) == (2, "error: listenPort=many: a whole number is needed\n")
+    assert (process.returncode, errors) == (2, "Error: listenPort=many: a whole number is needed\n")
 
 
 def test_a_port_that_is_taken_is_named_with_its_option(tmp_path):

@@ -171,7 +171,7 @@ def test_json_goes_round(broker, topic) -> None:
     assert first["uniqKey"] != "old" and (first["topic"], first["queueOffset"]) == (topic, 0)
     assert mqlake(broker, "consume", topic, "-e", "--sql", "n > 6")[0].decode() == "ü\n"
     _, err = mqlake(broker, "produce", topic, "--format", "json", stdin=b'{"text": 1}\n', status=1)
-    assert "error: line 1 is not a message: `text` is missing or not a string" in err
+    assert "Error: line 1 is not a message: `text` is missing or not a string" in err
 
 
 def test_bodies_in_json(broker, topic) -> None:
@@ -328,7 +328,7 @@ def test_a_second_ctrl_c_ends_the_program_by_the_signal() -> None:
         (["consume", "T", "--tags", "a", "--sql", "b"], 2, "either --tags or --sql"),
         (["consume", "a b"], 1, "contains ' '"),
         (["consume", "T", "--body", "text"], 2, "--body is for --json"),
-        (["produce", "T", "no such file"], 1, "error: no such file: No such file"),
+        (["produce", "T", "no such file"], 1, "Error: no such file: No such file"),
         (["produce", "T", "-m", "{}", "--format", "json"], 2, "-m gives a body as it is"),
         (["produce", "T", "-p", "x"], 2, "not NAME=VALUE"),
         (["produce", "T", "-p", "KEYS=x"], 2, "reserved by RocketMQ"),

@@ -158,7 +158,7 @@ def test_once_ends_when_it_can_never_catch_up(tmp_path: Path, master: Master) ->
     other = fill(tmp_path / "other", 0, 100, mappedFileSizeCommitLog=1 << 20)
     done = mqlake("replica", "--of", master.address, "--store", other, "--once")
     assert done.returncode == 1
-    assert "error: not caught up: this slave's log is not its master's" in done.stderr
+    assert "Error: not caught up: this slave's log is not its master's" in done.stderr
     assert "in step" not in done.stdout
     assert status(other)["trouble"] == "diverged"
 

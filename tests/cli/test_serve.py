@@ -78,7 +78,7 @@ def refused(directory: Path, *arguments: str) -> str:
     ports = ["--port=0", "--namesrv-port=0"]
     result = CliRunner().invoke(cli, ["serve", "--store", str(directory), *ports, *arguments])
     assert result.exit_code == 2 and result.stdout == "", result.output
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1, result.stderr
     return result.stderr
 
 
@@ -249,7 +249,7 @@ def test_a_broker_that_cannot_start_ends_it(tmp_path):
     with serving(tmp_path, "--json", "--brokers=2") as process:
         _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
-        assert errors.splitlines()[-1] == "error: a broker ended before it was ready"
+        assert errors.splitlines()[-1] == "Error: a broker ended before it was ready"
         assert "restarting" not in errors
 
 
@@ -390,7 +390,7 @@ def test_a_store_that_is_in_use(tmp_path):
         ready(first)
         with serving(tmp_path) as second:
             _, errors = second.communicate(timeout=PATIENCE_S)
-            assert second.returncode == 1 and errors.startswith("error: ")
+            assert second.returncode == 1 and errors.startswith("Error: ")
         stopped(first)
 
 

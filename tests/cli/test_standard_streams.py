@@ -170,7 +170,7 @@ def test_closed_streams(results: dict[tuple[str, str], dict[str, Any]]) -> None:
 
 
 def test_a_full_disk(results: dict[tuple[str, str], dict[str, Any]]) -> None:
-    said = "error: standard output: No space left on device\n"
+    said = "Error: standard output: No space left on device\n"
     for (name, kind), result in results.items():
         if kind == "full":
             assert result == {"status": 1, "out": "", "err": said}, name
@@ -196,19 +196,19 @@ def test_results_on_a_full_disk(tmp_path: Path) -> None:
     for command in ("store dump s", "store dump s --json", "store info s", "store verify s --json"):
         done = shell(f"mqlake {command} > /dev/full", tmp_path)
         assert done.returncode == 1
-        assert done.stderr == "error: standard output: No space left on device\n"
+        assert done.stderr == "Error: standard output: No space left on device\n"
 
 
 def test_what_is_closed_is_no_place_for_sockets(tmp_path: Path) -> None:
     produce = "mqlake produce T -m x -n 127.0.0.1:1"
     done = shell(f"{produce} <&- >&-", tmp_path)
-    assert done.returncode == 1 and done.stderr.startswith("error: no name server answers")
+    assert done.returncode == 1 and done.stderr.startswith("Error: no name server answers")
     done = shell(f"{produce} <&- >&- 2>&-", tmp_path)
     assert done.returncode == 1
     done = shell("mqlake --version <&- 2>&-", tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("mqlake ")
     done = shell("mqlake --version >&-", tmp_path)
-    assert (done.returncode, done.stderr) == (1, "error: standard output: Bad file descriptor\n")
+    assert (done.returncode, done.stderr) == (1, "Error: standard output: Bad file descriptor\n")
 
 
 def test_a_reader_that_has_enough(tmp_path: Path) -> None:

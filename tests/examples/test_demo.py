@@ -1,4 +1,4 @@
-"""The main job: whole, and its parts without Spark."""
+"""The demo: whole, and its parts without Spark."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from mqlake_flights import demo as module
 from mqlake_flights.demo import (
     Check,
     Demo,
+    Lookup,
     Result,
     demo,
     difference,
     keys_to_ask,
+    next_steps,
     prepare_directory,
+    program,
     run_writer,
 )
 from mqlake_flights.flights import count_truth
@@ -103,6 +106,26 @@ def test_exit_status_1_and_what_disagrees(tmp_path: Path, monkeypatch: pytest.Mo
     report = json.loads(as_json.stdout)
     assert [check["name"] for check in report["checks"] if not check["ok"]] == ["minutes of delay"]
     assert [writer["killed"] for writer in report["writers"]] == [False]
+
+
+def test_the_next_steps_can_be_typed_where_the_demo_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # after `make demo` there is no mqlake on the PATH, so a bare name would be "command not found"
+    ours = tmp_path / ".venv-demo" / "bin" / "mqlake"
+    ours.parent.mkdir(parents=True)
+    ours.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [".venv-demo/bin/mqlake", "demo"])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    found = Result(StoresReport(), {}, {}, [Lookup("flights-9E", "N170PQ", [1], [1], 0.1, 0.1)])
+    search, query = next_steps(Demo(str(tmp_path / "mqlake-demo"), 1), found).splitlines()
+    assert search == ".venv-demo/bin/mqlake store search mqlake-demo/store --topic flights-9E --key N170PQ"
+    assert query.strip().startswith(".venv-demo/bin/mqlake lake query '") and query.endswith(
+        "' mqlake-demo/store"
+    )
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert program() == "mqlake"
 
 
 def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

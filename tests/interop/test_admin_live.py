@@ -261,7 +261,7 @@ def test_a_topics_life(operator):
     operator.delete_topic(topic)
     until(lambda: topic not in operator.topics(), "the topic is gone")
     status, output = mqlake_error(operator.broker, "topic", "status", topic)
-    assert (status, output.strip()) == (1, f"error: unknown topic {topic!r}")
+    assert (status, output.strip()) == (1, f"Error: unknown topic {topic!r}")
 
 
 # --- the same questions to both brokers

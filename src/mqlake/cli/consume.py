@@ -149,7 +149,7 @@ def _json_value(body: bytes) -> orjson.Fragment | None:
 
 @dataclass(frozen=True)
 class Start:
-    """`earliest`, `latest`, an offset, -N from the end, or @TIME."""
+    """`earliest`, `latest`, an offset, -N from the end of each queue, or @TIME."""
 
     kind: str
     value: int = 0
@@ -175,7 +175,8 @@ def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Star
         return Start("time", time_ms(text.removeprefix("@")))
     except click.BadParameter:
         raise click.BadParameter(
-            f"{text!r} is neither earliest, latest, an offset, -N from the end, nor a time (@ms or 2024-05-01T12:30)"
+            f"{text!r} is neither earliest, latest, an offset, -N from the end of each queue, nor a time (@ms or "
+            "2024-05-01T12:30)"
         ) from None
 
 
@@ -211,8 +212,8 @@ def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) ->
     show_default=True,
     metavar="WHERE",
     callback=parse_start,
-    help="Start position: earliest, latest, an offset, -N from the end, @TIME (ms or ISO 8601). With --group: where "
-    "the group has no offset.",
+    help="Start position: earliest, latest, an offset, -N from the end of each queue, @TIME (ms or ISO 8601). "
+    "With --group: where the group has no offset.",
 )
 @click.option("--tags", help="Only messages with this tag, or with one of several: `a || b`.")
 @click.option("--sql", metavar="CONDITION", help="Only messages whose properties match this SQL92 condition.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import click
@@ -13,6 +14,8 @@ from mqlake.cli.options import confirm, json_option, yes_option
 from mqlake.cli.output import note, print_fields, print_json, print_result, print_table
 from mqlake.client.api.name_servers import parse_addresses
 from mqlake.errors import ConfigError, MqlakeError
+
+_NAME = re.compile(r"[^\W_][\w.-]*")
 
 
 @click.group()
@@ -83,8 +86,12 @@ def set_command(name: str, credentials: str | None, use: bool, as_json: bool, **
         found.contexts.get(name, Context()),
         **{key: value for key, value in given.items() if value is not None},
     )
-    if not name.strip() or not changed.namesrv:
-        raise ConfigError("name the context, and its name servers with -n HOST:PORT")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"context {name!r}: a name has letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
+        )
+    if not changed.namesrv:
+        raise ConfigError("name the context's name servers with -n HOST:PORT")
     parse_addresses(changed.namesrv)
     if bool(changed.access_key) != bool(changed.secret_key):
         raise ConfigError(f"{name}: --access-key and --secret-key belong together")

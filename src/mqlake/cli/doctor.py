@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+import mqlake
 from mqlake import native
 from mqlake.base.disk import DiskSpace
 from mqlake.base.net import parse_address
@@ -127,7 +128,12 @@ def machine() -> Iterator[Check]:
         "it is there" if compiled else "none",
         ""
         if compiled
-        else "all work is many times slower without: install mqlake where there is a C compiler (gcc, clang)",
+        else "all work is many times slower without: "
+        + (
+            "unset MQLAKE_NO_NATIVE"
+            if mqlake.NO_NATIVE
+            else "install mqlake where there is a C compiler (gcc, clang)"
+        ),
     )
 
 

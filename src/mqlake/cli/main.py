@@ -20,7 +20,7 @@ import click
 from mqlake import __version__
 from mqlake.cli.lazy_group import LazyGroup
 from mqlake.cli.logs import LogHandler
-from mqlake.cli.output import note, print_json
+from mqlake.cli.output import note_error, print_json
 from mqlake.cli.standard_streams import (
     EXIT_BROKEN_PIPE,
     EXIT_ERROR,
@@ -122,7 +122,7 @@ class MainGroup(LazyGroup):
                 raise
             if isinstance(error, OSError) and error.filename == STDOUT:
                 sys.exit(output_failed(error))
-            note(f"error: {one_line(expected)}")
+            note_error(f"{one_line(expected)}")
             ctx.exit(expected.exit_code if isinstance(expected, MqlakeError) else EXIT_ERROR)
 
 

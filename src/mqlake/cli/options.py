@@ -102,7 +102,8 @@ def confirm(what: str, *, yes: bool, as_json: bool) -> None:
     if yes:
         return
     if as_json or not sys.stdin.isatty():
-        raise ConfigError(f"{what}? Use --yes to confirm")
+        why = "--json asks nothing" if as_json else "there is no terminal to ask on"
+        raise ConfigError(f"{what}? Nothing was done, since {why}: add --yes to confirm")
     click.confirm(f"{what}?", abort=True, err=True)
 
 

@@ -54,6 +54,11 @@ def note(text: str) -> None:
         click.echo(visible(text) if sys.stderr.isatty() else text, err=True)
 
 
+def note_error(text: str) -> None:
+    """Begins as click's own errors do."""
+    note(f"Error: {text}")
+
+
 def note_where_it_listens(host: str, *, guarded: bool = False) -> None:
     """Warns if a server is open to other machines; `guarded`: it has access control."""
     if is_every_address(host) and not guarded:

@@ -102,7 +102,7 @@ def output_failed(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return EXIT_BROKEN_PIPE
     try:
-        print(f"error: {STDOUT}: {error.strerror}", file=sys.stderr, flush=True)
+        print(f"Error: {STDOUT}: {error.strerror}", file=sys.stderr, flush=True)
     except OSError:
         pass  # stderr cannot be written either
     return EXIT_ERROR

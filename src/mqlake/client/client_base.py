@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
@@ -38,6 +39,18 @@ class ClientBase(Service):
         self.namespace = self.client.config.namespace
         self.group = with_namespace(self.namespace, group)
         self._running = self._ended = False
+
+    if not TYPE_CHECKING:  # type checkers go on to refuse a plain `with`
+
+        def __enter__(self):
+            """Says what Python 3.11's own error does not."""
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} is for asyncio: use `async with`, or the class of mqlake.client.blocking"
+            )
+
+        def __exit__(self, *_):
+            """Python looks for it before it calls __enter__."""
 
     async def start(self) -> None:
         """Must come before anything else; `async with` does it."""

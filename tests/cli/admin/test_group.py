@@ -68,7 +68,9 @@ def test_topics(broker):
     ]
     assert told(broker, "topic", "route", "T")["queueDatas"][0]["readQueueNums"] == 2
     assert len(told(broker, "topic", "status", "T")["queues"]) == 2
-    assert re.search(r"broker-0\s+1\s+0\s+0\s+0\s+-", shown(broker, "topic", "status", "T"))
+    status = shown(broker, "topic", "status", "T")
+    assert re.search(r"broker-0\s+1\s+0\s+0\s+0\s+-", status) and "\n0 messages, 0.00 messages/s" in status
+    assert told(broker, "topic", "status", "T")["messages"] == 0
     assert shown(broker, "topic", "delete", "U", "--yes").strip() == "U: deleted"
 
 
@@ -118,12 +120,15 @@ def test_groups(broker):
         told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "earliest", "--yes")[0]["offset"] == 0
     )
     one = ("-q", "0", "-o", "1", "-b", "broker-0")
-    assert "C      broker-0  0           1" in shown(
+    moved = told(broker, "group", "reset-offset", "GID_c", "-t", "C", *one, "--yes")
+    assert [(row["before"], row["offset"]) for row in moved] == [(0, 1)]  # so that it can be taken back
+    assert "C      broker-0  0           1       1" in shown(
         broker, "group", "reset-offset", "GID_c", "-t", "C", *one, "--yes"
     )
     assert told(broker, "skipAccumulatedMessage", "-g", "GID_c", "-t", "C", "--yes")[0]["offset"] == 1
     assert told(broker, "consumerProgress", "-g", "GID_c")["behind"] == 0
-    assert "0 behind" in shown(broker, "group", "progress", "GID_c", "--clients")
+    progress = shown(broker, "group", "progress", "GID_c", "--clients")
+    assert "0 behind" in progress and "pulled ahead" in progress
     assert "GID_c" in shown(broker, "group", "progress")
     shown(broker, "group", "create", "GID_e")
     asyncio.run(commit(broker, "GID_e", "C", 5))
@@ -187,8 +192,8 @@ def test_brokers_and_name_servers(broker):
         ),  # the broker's own is no suggestion
         (["message", "by-unique-key", "M", "-i", "F" * 32], 1, "no message of M has the id FFF"),
         (["topic", "delete", "Nowhere"], 1, "unknown topic 'Nowhere'"),
-        (["topic", "delete", "TBW102"], 2, "Delete topic TBW102 with all its messages? Use --yes to confirm"),
-        (["kv", "delete", "-s", "n", "-k", "k", "--json"], 2, "Use --yes to confirm"),
+        (["topic", "delete", "TBW102"], 2, "Delete topic TBW102 with all its messages? Nothing was done"),
+        (["kv", "delete", "-s", "n", "-k", "k", "--json"], 2, "--json asks nothing: add --yes to confirm"),
         (["topic", "list", "-c", "DefaultClust"], 1, "did you mean 'DefaultCluster'?"),
         (["topic", "create", "a/b"], 1, "contains '/'"),
         (["topic", "create", "T", "-a", "x"], 2, "+name=value or -name"),

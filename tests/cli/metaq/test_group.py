@@ -108,7 +108,7 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         mqlake("partitions", "close", "t", "1", "1", *admin)
         half = mqlake("produce", "t", *zk, text="more\n" * 200, status=1).output
         said = (
-            r"error: t: line [12] is not stored: partition 0-1 is closed \(403\); 32 messages stored in t\n"
+            r"Error: t: line [12] is not stored: partition 0-1 is closed \(403\); 32 messages stored in t\n"
         )
         assert re.fullmatch(said, half)
         mqlake("partitions", "open", "t", *admin)

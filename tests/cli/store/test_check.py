@@ -42,7 +42,7 @@ def test_verify_names_file_and_offset(damaged: tuple[Path, Path, int]) -> None:
     assert result.returncode == 1 and contents(store) == before
     assert f"{path}: byte {position}: corruption: " in result.stdout and "body CRC" in result.stdout
     assert "lost: 1 message" in result.stdout and "Orders/1@7" in result.stdout
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
 
 
 def test_verify_as_json(damaged: tuple[Path, Path, int]) -> None:
@@ -122,7 +122,10 @@ def test_repair_as_json(damaged: tuple[Path, Path, int]) -> None:
 def test_repair_asks_on_a_terminal(damaged: tuple[Path, Path, int], answer: str) -> None:
     store, path, position = damaged
     before = path.read_bytes()
-    assert "Use --yes" in mqlake("repair", store).stderr
+    unasked = mqlake("repair", store)  # its input is no terminal
+    why = "Nothing was done, since there is no terminal to ask on: add --yes to confirm"
+    assert (unasked.exit_code, unasked.stderr) == (2, f"Error: Repair {store}? {why}\n")
+    assert "would be done:" in unasked.stdout and path.read_bytes() == before
     ours, theirs = pty.openpty()
     with open(ours, "w") as terminal:
         os.set_inheritable(theirs, True)
@@ -130,7 +133,7 @@ def test_repair_asks_on_a_terminal(damaged: tuple[Path, Path, int], answer: str)
         terminal.flush()
         result = run("store", "repair", str(store), stdin=theirs)
         os.close(theirs)
-    assert f"byte {position}" in result.stdout and "(--dry-run shows how)? [y/N]" in result.stderr
+    assert f"byte {position}" in result.stdout and f"Repair {store}? [y/N]" in result.stderr
     assert result.returncode == (0 if answer == "y" else 1)
     assert (path.read_bytes() == before) == (answer == "n")
 

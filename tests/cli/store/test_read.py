@@ -320,7 +320,7 @@ def test_what_is_no_store(tmp_path: Path, command: str) -> None:
     for path in (tmp_path, tmp_path / "empty", tmp_path / "notes.txt", tmp_path / "missing"):
         before = contents(tmp_path)
         result = mqlake(name, path, *more)
-        assert result.exit_code == 1 and result.stderr.startswith(f"error: {path}"), result.output
+        assert result.exit_code == 1 and result.stderr.startswith(f"Error: {path}"), result.output
         assert result.stderr.count("\n") == 1 and contents(tmp_path) == before
 
 
@@ -365,7 +365,7 @@ def test_a_log_of_garbage(tmp_path: Path, command: str) -> None:
     before = path.read_bytes()
     name, *more = command.split()
     result = mqlake(name, root, *more)
-    assert result.exit_code == 1 and result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert result.exit_code == 1 and result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     assert str(path) in result.output and path.read_bytes() == before
 
 
@@ -412,7 +412,7 @@ def test_a_topic_that_is_not_there_is_no_empty_answer(store: Path) -> None:
     for command in (["dump"], ["search", "--key", "k"], ["search"]):
         result = mqlake(command[0], store, *command[1:], "--topic", "Order")
         assert result.exit_code == 1 and not result.stdout
-        assert result.stderr.endswith("error: no record of topic Order; did you mean 'Orders'?\n")
+        assert result.stderr.endswith("Error: no record of topic Order; did you mean 'Orders'?\n")
     there = mqlake("search", store, "--topic", "Orders", "--key", "nobody's")
     assert there.exit_code == 1 and "0 messages found" in there.stderr
 

@@ -194,7 +194,7 @@ _PROGRESS_COLUMNS: list[Column[_Progress]] = [
     Column("pullOffset", lambda row: row.at.pull_offset, None),
     Column("behind", lambda row: row.at.behind),
     Column("beyond", lambda row: row.at.beyond, "beyond the end"),
-    Column("inFlight", lambda row: row.at.in_flight, "in flight"),
+    Column("inFlight", lambda row: row.at.in_flight, "pulled ahead"),
     Column("lastTimestamp", lambda row: row.at.last_timestamp, "last consumed", time_text),
 ]
 _PROGRESS = Table(*_PROGRESS_COLUMNS)
@@ -209,7 +209,10 @@ _PROGRESS_WITH_CLIENTS = Table(*_PROGRESS_COLUMNS, Column("client", lambda row: 
 async def group_progress(
     admin: Admin, group: str | None, topic: str | None, clients: bool, as_json: bool
 ) -> None:
-    """Show the progress of a group in each queue, and how far it is behind; without GROUP, one line per group."""
+    """Show the progress of a group in each queue, and how far it is behind; without GROUP, one line per group.
+
+    "pulled ahead": messages from the committed offset to the farthest that a member pulled, be it connected or gone.
+    """
     if group is None:
         await _all_progress(admin, as_json)
         return
@@ -438,9 +441,8 @@ async def group_reset_offset(
             yes=yes,
             as_json=as_json,
         )
-        _RESET.show(
-            sorted((await admin.reset_offset_by_queue(queue, group, offset)).items()), as_json=as_json
-        )
+        before = await admin.examine_consume_stats(group, topic)
+        _show_reset(before, await admin.reset_offset_by_queue(queue, group, offset), as_json)
         return
     await admin.check_group(group)
     assert timestamp is not None
@@ -448,9 +450,9 @@ async def group_reset_offset(
         "the end" if timestamp == END_OF_QUEUE else time_text(timestamp) if timestamp else "the first message"
     )
     confirm(f"Move group {group} to {place} of {topic}", yes=yes, as_json=as_json)
-    _RESET.show(
-        sorted((await admin.reset_offset_by_timestamp(topic, group, timestamp, is_force=force)).items()),
-        as_json=as_json,
+    before = await admin.examine_consume_stats(group, topic)
+    _show_reset(
+        before, await admin.reset_offset_by_timestamp(topic, group, timestamp, is_force=force), as_json
     )
 
 
@@ -464,18 +466,33 @@ async def group_skip(admin: Admin, group: str, topic: str, force: bool, yes: boo
     """Skip the backlog of a group: move it to the end of every queue."""
     await admin.check_group(group)
     confirm(f"Let group {group} skip its backlog in {topic}", yes=yes, as_json=as_json)
-    _RESET.show(
-        sorted((await admin.reset_offset_by_timestamp(topic, group, END_OF_QUEUE, is_force=force)).items()),
-        as_json=as_json,
+    before = await admin.examine_consume_stats(group, topic)
+    _show_reset(
+        before, await admin.reset_offset_by_timestamp(topic, group, END_OF_QUEUE, is_force=force), as_json
     )
 
 
-_RESET: Table[tuple[MessageQueue, int]] = Table(
-    Column("topic", lambda row: row[0].topic),
-    Column("broker", lambda row: row[0].broker_name),
-    Column("queueId", lambda row: row[0].queue_id, "queue", str),
-    Column("offset", lambda row: row[1]),
+class _Moved(NamedTuple):
+    queue: MessageQueue
+    before: int | None
+    offset: int
+
+
+_RESET: Table[_Moved] = Table(
+    Column("topic", lambda row: row.queue.topic),
+    Column("broker", lambda row: row.queue.broker_name),
+    Column("queueId", lambda row: row.queue.queue_id, "queue", str),
+    Column("before", lambda row: row.before, show=or_dash),
+    Column("offset", lambda row: row.offset),
 )
+
+
+def _show_reset(before: ConsumeStats, now: dict[MessageQueue, int], as_json: bool) -> None:
+    """With the offsets before, which take a mistaken reset back."""
+    was = {queue: at.consumer_offset for queue, at in before.offset_table.items()}
+    _RESET.show(
+        [_Moved(queue, was.get(queue), offset) for queue, offset in sorted(now.items())], as_json=as_json
+    )
 
 
 @group.command("clone-offset")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 
 from mqlake.base.clock import now_ms
+from mqlake.base.rendering import count_text
 from mqlake.cli.admin.shared import (
     admin_command,
     broker_option,
@@ -215,13 +216,16 @@ _QUEUES: Table[tuple[MessageQueue, TopicOffset]] = Table(
 @topic_argument
 @listing_command
 async def topic_status(admin: Admin, topic: str, as_json: bool) -> None:
-    """Show the first and last offset of each queue, and the time of its last message."""
+    """Show the first and last offset of each queue, the time of its last message, and how many there are in all."""
     stats = await admin.examine_topic_stats(topic)
     rows = sorted(stats.offset_table.items())
+    messages = sum(queue.max_offset - queue.min_offset for _, queue in rows)
     if as_json:
-        print_json({"topic": topic, "putTps": stats.topic_put_tps, "queues": _QUEUES.objects(rows)})
+        found = {"topic": topic, "messages": messages, "putTps": stats.topic_put_tps}
+        print_json(found | {"queues": _QUEUES.objects(rows)})
     else:
         _QUEUES.print(rows)
+        click.echo(f"\n{count_text(messages, 'message')}, {stats.topic_put_tps:.2f} messages/s coming in")
 
 
 @topic.command("clusters")

@@ -153,7 +153,7 @@ def _follow(
                 print_json_line({**each.__dict__, "seconds": step.seconds})
             else:
                 click.echo(
-                    f"{each.table}  {count_text(each.rows, 'row')}, {count_text(each.files, 'file')}, "
+                    f"{each.table}  {count_text(each.rows, 'message')}, {count_text(each.files, 'file')}, "
                     f"{size_text(each.bytes)}, {step.seconds:.1f} s"
                 )
 
@@ -171,7 +171,7 @@ def show(reports: list[Any], *, as_json: bool) -> None:
         if each.unkeyed:
             note(f"{each.table}: {count_text(each.unkeyed, 'message')} without a key left out")
     print_table(
-        ["topic", "table", "rows", "undecoded", "files", "size", "commits"],
+        ["topic", "table", "messages", "undecoded", "files", "size", "commits"],
         [
             [
                 each.topic,

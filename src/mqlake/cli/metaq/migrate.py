@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from mqlake.cli.options import Whole, directory_argument, json_option, set_option
-from mqlake.cli.output import as_object, count_text, note, print_json, print_table, progress, size_text
+from mqlake.cli.output import (
+    as_object,
+    count_text,
+    note,
+    note_error,
+    print_json,
+    print_table,
+    progress,
+    size_text,
+)
 from mqlake.errors import ConfigError
 from mqlake.lake.requirements import require_modules
 from mqlake.spark.requirements import INSTALL_SPARK
@@ -94,7 +103,7 @@ def migrate(
             f"{count_text(report.changed_attributes, 'attribute')} had control characters, which became blanks"
         )
     if not report.ok:
-        note("error: the store and the source differ")
+        note_error("the store and the source differ")
         sys.exit(EXIT_DIFFERENT)
 
 

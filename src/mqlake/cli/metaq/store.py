@@ -12,7 +12,7 @@ from mqlake.cli.options import Whole, confirm, directory_argument, json_option, 
 from mqlake.cli.output import (
     as_object,
     count_text,
-    note,
+    note_error,
     print_fields,
     print_json,
     print_json_line,
@@ -134,8 +134,8 @@ def verify(directory: str, as_json: bool) -> None:
         if report.ok:
             click.echo("\nall is well")
         else:
-            note(
-                f"error: {count_text(report.damage_count, 'finding')} of damage; "
+            note_error(
+                f"{count_text(report.damage_count, 'finding')} of damage; "
                 "`mqlake metaq store repair --dry-run` shows what can be done"
             )
     if not report.ok:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqlake.cli.options import directory_argument, json_option, set_option
-from mqlake.cli.output import as_object, count_text, note, print_json, print_table, size_text, time_text
+from mqlake.cli.output import as_object, count_text, note_error, print_json, print_table, size_text, time_text
 from mqlake.cli.spark.shared import Where, check_stores, job, spark_options
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def verify(
     if not report.ok:
         if not as_json:
             damages = sum(store.damage_count for store in report.stores)
-            note(
-                f"error: {count_text(damages, 'finding')} of damage; "
+            note_error(
+                f"{count_text(damages, 'finding')} of damage; "
                 "`mqlake store repair --dry-run` shows what can be done"
             )
         sys.exit(EXIT_DAMAGE)

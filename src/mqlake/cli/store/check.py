@@ -22,7 +22,7 @@ from mqlake.cli.options import (
 from mqlake.cli.output import (
     as_object,
     count_text,
-    note,
+    note_error,
     print_fields,
     print_json,
     progress,
@@ -111,8 +111,8 @@ def _verify_backup(directory: str, *, as_json: bool) -> None:
         for each in check.damage:
             click.echo(f"  {each}")
     if not check.ok:
-        note(
-            f"error: {count_text(len(check.damage), 'file')} damaged; the next `mqlake store backup --verify` "
+        note_error(
+            f"{count_text(len(check.damage), 'file')} damaged; the next `mqlake store backup --verify` "
             "copies again what the store still has"
         )
         sys.exit(EXIT_DAMAGE)
@@ -159,7 +159,7 @@ def _print_verify(report: VerifyReport) -> None:
         command = "repair --dry-run` shows what can be done"
         if all(finding.kind == "heads" for finding in report.of(Severity.DAMAGE)):
             command = "rebuild` makes heads again"
-        note(f"error: {count_text(report.damage_count, 'finding')} of damage; `mqlake store {command}")
+        note_error(f"{count_text(report.damage_count, 'finding')} of damage; `mqlake store {command}")
 
 
 def _print_lost(messages: list[LostMessage], count: int) -> None:
@@ -247,7 +247,7 @@ def repair(
             if dry_run:
                 return
             if plan.actions:
-                confirm(f"Repair {directory} (--dry-run shows how)", yes=yes, as_json=as_json)
+                confirm(f"Repair {directory}", yes=yes, as_json=as_json)
         report = repair_store(directory, settings, accept_loss=accept_loss, stage=stage)
     after = report.after
     if as_json:
@@ -272,7 +272,7 @@ def repair(
         elif after is not None:
             for finding in after.of(Severity.DAMAGE):
                 click.echo(f"  {finding}")
-            note(f"error: {count_text(after.damage_count, 'finding')} of damage left")
+            note_error(f"{count_text(after.damage_count, 'finding')} of damage left")
     if after is not None and not after.ok:
         sys.exit(EXIT_DAMAGE)
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqlake.cli.options import directory_argument, json_option, require_directory
-from mqlake.cli.output import as_object, count_text, note, print_json, print_json_line, progress, size_text
+from mqlake.cli.output import (
+    as_object,
+    count_text,
+    note,
+    note_error,
+    print_json,
+    print_json_line,
+    progress,
+    size_text,
+)
 from mqlake.errors import MissingPartError
 from mqlake.lake.requirements import require_modules
 from mqlake.store.heads import heads_in
@@ -88,7 +97,7 @@ def _text(report: HeadsReport) -> str:
 
 def _note_damage(report: HeadsReport) -> None:
     for text in report.damaged:
-        note(f"error: no heads of a damaged file: {text}; `mqlake store verify` shows all of the damage")
+        note_error(f"no heads of a damaged file: {text}; `mqlake store verify` shows all of the damage")
 
 
 # ---------------------------------------------------------------------- verify and rebuild
