@@ -157,9 +157,9 @@ def ports() -> Iterator[Check]:
 def directory(path: str, *, named: bool) -> Iterator[Check]:
     """The disk that a data directory is on, and the stores in it; a directory that was named has to be there."""
     from mqlake.store.config import MessageStoreConfig
+    from mqlake.store.files.store_directory import why_not_a_directory
 
-    if named and not os.path.isdir(path):
-        text = "a store is a directory" if os.path.exists(path) else "there is no such directory"
+    if text := why_not_a_directory(path, must_exist=named):
         yield Check(f"store {path}", Status.PROBLEM, text, "name the data directory of a broker with --store")
     there = Path(path).absolute()
     while not there.exists():

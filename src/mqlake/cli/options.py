@@ -112,12 +112,6 @@ def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[s
     return settings
 
 
-def require_directory(path: str) -> None:
-    """ConfigError for a file where a data directory is or will be made."""
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise ConfigError(f"{path} is not a directory")
-
-
 def size_option(name: str, default: str, help: str, least: int = 1) -> Callable[[Command], Command]:
     """The command gets bytes."""
 

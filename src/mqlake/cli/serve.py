@@ -28,7 +28,7 @@ from mqlake.base.open_files import raise_open_files_limit
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import SMALL_STORE, Whole, accept_loss_option, port_to_choose, require_directory
+from mqlake.cli.options import SMALL_STORE, Whole, accept_loss_option, port_to_choose
 from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text, time_text
 from mqlake.cli.stopping import stop_event
 from mqlake.errors import ConfigError, MqlakeError
@@ -55,7 +55,13 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
 
 @click.command()
 @click.option(
-    "--store", "directory", metavar="DIR", default="mqlake-data", show_default=True, help="Data directory."
+    "--store",
+    "directory",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    default="mqlake-data",
+    show_default=True,
+    help="Data directory.",
 )
 @click.option(
     "--namesrv-port",
@@ -195,7 +201,6 @@ def serve(
     common = {key: value for key, value in common.items() if is_known(key)}  # passed on to brokers as --set
     for properties in (common, chosen):
         properties.pop("grpcServerPort", None)
-    require_directory(directory)
     if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
         raise ConfigError(
             f"{directory} is itself a store, not a directory of brokers; use --set storePathRootDir={directory}"

@@ -24,6 +24,7 @@ from mqlake.lake.tables.config import (
     no_lake_file,
     store_names,
 )
+from mqlake.store.files.store_directory import check_is_directory
 
 if TYPE_CHECKING:
     from mqlake.lake.tables.topic import RunOptions, TopicTable
@@ -71,7 +72,7 @@ class Given:
 
     @property
     def stores(self) -> list[str]:
-        """The store directories among the places. NotThereError."""
+        """The store directories among the places. NotAStoreError, NotThereError."""
         found = store_names(self.places)
         _check_stores(found.values())
         return list(found.values())
@@ -160,12 +161,12 @@ class Given:
 
 
 def _check_stores(paths: Iterable[str]) -> None:
-    """NotThereError for a local directory that is none, or no store."""
+    """Raises NotAStoreError for a local path without a directory, NotThereError for a directory without a store."""
     for each in paths:
-        if "://" not in each and not os.path.isdir(each):
-            wrong = "a store is a directory" if os.path.exists(each) else "there is no such directory"
-            raise NotThereError(f"{each}: {wrong}")
-        if os.path.isdir(each) and not os.path.isdir(os.path.join(each, "commitlog")):
+        if "://" in each:
+            continue
+        check_is_directory(each, must_exist=True)
+        if not os.path.isdir(os.path.join(each, "commitlog")):
             raise NotThereError(f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}")
 
 
