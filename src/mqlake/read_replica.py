@@ -56,7 +56,7 @@ IN_STEP_BYTES = 1 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MasterFacts:
-    """What the master says of itself. `ha_address`: host:port of its port for slaves."""
+    """The master's report of itself. `ha_address`: host:port of its port for slaves."""
 
     address: str
     ha_address: str

@@ -48,7 +48,7 @@ class Status(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and, unless it is OK, what to do."""
+    """A subject, what was found, and, unless it is OK, what to do."""
 
     name: str
     status: Status
@@ -138,7 +138,7 @@ def clock_is_kept() -> bool:
 
 
 def ports() -> Iterator[Check]:
-    """Those of `mqlake serve`."""
+    """Checks the ports of `mqlake serve`."""
     for name, port in SERVE_PORTS:
         try:
             socket.create_server(("127.0.0.1", port)).close()
@@ -173,7 +173,8 @@ def directory(path: str, *, named: bool) -> Iterator[Check]:
 
 
 def disk(path: str, needed: int = 0) -> Check:
-    """What a broker with default settings thinks of it; `needed`: bytes that it will allocate when it starts there."""
+    """Checks a disk by the rules of a broker with default settings; `needed`: bytes that it will allocate when it
+    starts there."""
     from mqlake.store.clean import DiskThresholds, judge_disk
     from mqlake.store.config import MessageStoreConfig
 

@@ -259,7 +259,7 @@ class _Console(NamedTuple):
 
 
 class _Grpc(NamedTuple):
-    """Where gRPC clients are served; port -1: not at all. `asked`: it is an error if that is not possible."""
+    """The endpoint for gRPC clients; port -1: none. `asked`: it is an error if that is not possible."""
 
     port: int
     asked: bool
@@ -367,7 +367,7 @@ def _slaves(masters: list[dict[str, str]], replicas: int, metrics_port: int) -> 
 
 
 def _title(properties: Mapping[str, str]) -> str:
-    """What a broker process is called: masters by their name."""
+    """Returns the name of a broker process: masters are called by theirs."""
     number = int(properties.get("brokerId", "0"))
     return f"{properties['brokerName']} slave {number}" if number else properties["brokerName"]
 
@@ -556,7 +556,7 @@ async def _started(
 
 
 def _access_directory(properties: Mapping[str, str]) -> str:
-    """Where a broker keeps its users."""
+    """Returns the directory in which a broker keeps its users."""
     return properties.get("authConfigPath") or os.path.join(properties["storePathRootDir"], "config")
 
 

@@ -26,7 +26,7 @@ from mqlake.remoting.loop import run
 
 INTERVAL_S = 5.0
 TIMEOUT_S = 30.0
-"""Of one request, which may bring the progress of thousands of groups."""
+"""Timeout of one request, which may bring the progress of thousands of groups."""
 PAUSE_FACTOR = 20
 """A round that takes long comes less often, so that the console takes little of a cluster's time."""
 BROKERS_MAX = 2000
@@ -151,7 +151,7 @@ class Sampler:
 
 
 def _still(watched: dict[str, float]) -> list[str]:
-    """Who was watched lately, the latest first."""
+    """Returns the names watched lately, the latest first."""
     latest = sorted(watched.items(), key=lambda item: -item[1])
     for number, (name, at) in enumerate(latest):
         if number >= WATCHED_MAX or time.monotonic() - at > WATCHED_S:

@@ -44,7 +44,7 @@ Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 
 def needed_columns(names: Sequence[str], columns: Columns, filter: pc.Expression | None) -> set[str]:
-    """Those of `names` that a scan reads for its columns and its filter. UnknownKeyError."""
+    """Returns those of `names` that a scan reads for its columns and its filter. UnknownKeyError."""
     if columns is None:
         wanted: Iterable[str] = names
     elif isinstance(columns, Mapping):
@@ -151,7 +151,7 @@ class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
 
     @property
     def body_format(self) -> BodyFormat | None:
-        """What the bodies are decoded by; `body_format.schema` is what was inferred."""
+        """The format that bodies are decoded by; `body_format.schema` is what was inferred."""
         return self._format
 
     # ------------------------------------------------------------------ all rows

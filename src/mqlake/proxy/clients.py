@@ -79,7 +79,7 @@ class Client:
 
     @property
     def group(self) -> str:
-        """Its consumer group; empty for a producer."""
+        """The client's consumer group; empty for a producer."""
         return self.settings.subscription.group.name if self.settings is not None else ""
 
     @property

@@ -48,13 +48,13 @@ logger = logging.getLogger(__name__)
 INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 12 * 3600 * 1000
 POLLING_MIN_MS, POLLING_MAX_MS = 5000, 20_000
 RESERVE_MS = 100
-"""Of a client's deadline, for the way back."""
+"""Milliseconds of a client's deadline that are left for the way back."""
 REQUEST_TIMEOUT_MS = 3000
 AFTER_POLL_S = 5.0
 """How much longer than the polling time a broker may take."""
 RETURN_AFTER_MS = 1000
 RENEWALS_MAX = 20_000
-"""Of one client, whose cache has room for a thousand messages of each queue; more are not renewed."""
+"""Renewals for one client, whose cache has room for a thousand messages of each queue; more are not renewed."""
 FROM_THE_END = 1
 """initMode of a group that has not consumed the topic before."""
 _EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mqlake.message import ReceiptHandle
 
 FIRST_INVISIBLE_MS = 60_000
-"""Of a message that was received with auto_renew."""
+"""Invisible time of a message that was received with auto_renew."""
 
 
 class Renewal:

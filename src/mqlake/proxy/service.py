@@ -123,7 +123,7 @@ class MessagingService:
         return answer
 
     def _caller(self, context: GrpcContext, request: Message) -> RequestContext:
-        """Who calls. StatusError if it may not."""
+        """Returns the caller of a request. StatusError if it may not."""
         metadata: dict[str, Any] = dict(
             context.invocation_metadata() or ()
         )  # names that end in -bin have bytes

@@ -22,7 +22,7 @@ from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader
 
 
 class TransactionId(NamedTuple):
-    """Where a half message is. `offset`: in the queue of half messages; `physical_offset`: in the commit log."""
+    """The place of a half message. `offset`: in the queue of half messages; `physical_offset`: in the commit log."""
 
     broker_name: str
     offset: int

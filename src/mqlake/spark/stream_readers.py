@@ -41,5 +41,5 @@ class LimitedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, G
         self._target = self._ends()
 
     def _ends(self) -> Mapping[Place, int]:
-        """Where each place ends now."""
+        """Returns the end of each place now."""
         raise NotImplementedError

@@ -55,7 +55,7 @@ class ArchiveRestoreReport:
     end: int
     fetched_bytes: int
     last_store_timestamp: int
-    """Of the newest message in the archive; later ones, if there were any, are lost."""
+    """Store time (ms) of the newest message in the archive; later ones, if there were any, are lost."""
     saved_timestamp: int
     """When the archive was brought up to the log for the last time."""
 
@@ -167,8 +167,8 @@ def _split(manifest: Manifest) -> tuple[list[ArchivedObject], list[ArchivedObjec
 
 
 def _manifest_and_config(target: Target) -> tuple[Manifest, bytes]:
-    """What belongs together, also when the broker that writes the archive writes another one meanwhile: it deletes the
-    config of the manifest before. NotThereError, StoreError."""
+    """Returns a manifest and the config that belongs to it, also while the broker that writes the archive writes
+    another pair: it deletes the config of the older manifest. NotThereError, StoreError."""
     manifest = read_manifest(target)
     while manifest is not None and manifest.objects:
         if manifest.config is None:

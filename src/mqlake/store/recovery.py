@@ -69,8 +69,8 @@ NAMED = 10
 
 FENCES_DESCRIBED = 10
 KEPT_BYTES_MAX = 96 << 20
-"""Of units and keys, some 70 a record, that are kept from the look at the log until they are put; what belongs to more
-records is made again, which costs less than the memory."""
+"""Bytes of units and keys, some 70 a record, that are kept from the survey of the log until they are put; what
+belongs to more records is made again, which costs less than the memory."""
 ZEROS_MAX = 1 << 16
 """Bytes that the properties of a record, and their length, take at most."""
 NEVER_FINISHED = "bytes of a record that was never finished"
@@ -146,12 +146,12 @@ def _is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the look at the log found. Offsets are physical."""
+    """Findings of the survey of the log. Offsets are physical."""
 
     start: int
-    """Where the records begin of which queues or index may lack something."""
+    """The first record of which queues or index may lack something."""
     first_end: int
-    """Where the valid records from there on end: before the first hole, if there are any."""
+    """End of the valid records from there on: before the first hole, if there are any."""
     found: LogEnd
     only_zeros_follow: bool
     ends: DoubtfulEnds
@@ -641,7 +641,7 @@ class Recovery:
         logger.warning("recovery: %s; this was accepted", lost)
 
     def _lower_checkpoint(self) -> None:
-        """What was flushed until when is no longer true of the log. OSError."""
+        """Lowers the checkpoint: its flush times are no longer true of the log. OSError."""
         self._consume_queues.flush()
         checkpoint = self._checkpoint
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):

@@ -54,7 +54,7 @@ class PutBack:
     in_log: int
     """Whole ones that it has."""
     queues: dict[str, int]
-    """Of the former, how many belong to each queue ("topic/queue id")."""
+    """Number of the messages that the log does not have, by queue ("topic/queue id")."""
     records: list[RecordPlace] = dataclasses.field(default_factory=list, repr=False)
 
 

@@ -95,7 +95,7 @@ class Pop:
     count: int = 0
     rest: int = 0
     handed_out: list[tuple[PopQueue, GetMessageResult]] = field(default_factory=list)
-    """What hooks are told, if there are any."""
+    """The messages that hooks are told of, if there are any hooks."""
     start_infos: list[str] = field(default_factory=list)
     msg_infos: list[str] = field(default_factory=list)
     order_infos: list[str] = field(default_factory=list)
@@ -627,7 +627,7 @@ def _is_priority(config: TopicConfig) -> bool:
 
 
 def initial_offset(state: PopState, topic: str, queue_id: int, init_mode: int) -> int:
-    """Where a new group begins in a queue."""
+    """Returns the offset at which a new group begins in a queue."""
     store = state.broker.store
     lowest = max(store.min_offset_in_queue(topic, queue_id), 0)
     if init_mode == INIT_MIN or retry_flag(topic) != NORMAL_TOPIC:

@@ -343,7 +343,7 @@ class SendMessageProcessor:
         return self._answer_later(future, topic, answer)
 
     def _add_recall_handle(self, answer: RemotingCommand, message: MessageExtBrokerInner) -> None:
-        """What the sender of a timer message needs to cancel it."""
+        """Adds the handle by which the sender of a timer message can cancel it."""
         properties = message.properties
         topic, out = properties.get(PROPERTY_REAL_TOPIC), properties.get(PROPERTY_TIMER_OUT_MS)
         if topic and out and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):

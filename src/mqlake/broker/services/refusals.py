@@ -1,4 +1,5 @@
-"""What RocketMQ puts into an answer before it looks at the request: a header whose numbers are 0, and a remark."""
+"""Error answers that carry the default response header, as RocketMQ's do when it has not looked at the request yet:
+numbers that are 0, and a remark."""
 
 from __future__ import annotations
 

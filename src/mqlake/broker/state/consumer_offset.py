@@ -40,8 +40,8 @@ def split_topic_at_group(key: str) -> tuple[str, str] | None:
 
 
 class ConsumerOffsetManager(ConfigManager):
-    """`update_version_step`: commits per new data version (consumerOffsetUpdateVersionStep).
-    `server_side_reset`: whether reset offsets are answered (useServerSideResetOffset)."""
+    """`update_version_step`: commits per new data version (consumerOffsetUpdateVersionStep). `server_side_reset`:
+    reset offsets are answered (useServerSideResetOffset)."""
 
     def __init__(self, path: str, update_version_step: int = 500, server_side_reset: bool = True) -> None:
         super().__init__(path)

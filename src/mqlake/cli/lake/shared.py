@@ -109,7 +109,7 @@ class Given:
         )
 
     def made_topics(self) -> list[Topic]:
-        """Of the stores or brokers on the command line. ConfigError when none is named."""
+        """Returns the topics of the stores or brokers on the command line. ConfigError when none is named."""
         stores = store_names(self.places)
         if not stores and not self.namesrv:
             raise ConfigError("give a lake.toml, a store directory, or name servers (-n)")

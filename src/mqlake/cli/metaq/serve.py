@@ -162,7 +162,7 @@ def serve(
 
 
 def _is_fast_boot(properties: Mapping[str, str]) -> bool:
-    """What the original's system properties say. ConfigError for others, and for no boolean."""
+    """Returns the choice that the original's system properties make. ConfigError for others, and for no boolean."""
     for name in properties:
         if name != FAST_BOOT:
             raise UnknownKeyError(name, [FAST_BOOT], what="property")

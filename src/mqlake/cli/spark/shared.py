@@ -39,7 +39,7 @@ MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[[\d, ]+\]|yar
 
 @dataclass(frozen=True)
 class Where:
-    """Where a job runs; `config` holds settings of Spark."""
+    """The place where a job runs; `config` holds settings of Spark."""
 
     master: str
     config: Mapping[str, str]

@@ -85,11 +85,11 @@ class _AssignedQueue:
         self.cached: deque[Given] = deque()
         self.size = 0
         self.position = 0
-        """Of the next message that poll() gives."""
+        """Queue offset of the next message that poll() gives."""
         self.pull_offset = 0
-        """Of the next message that is pulled."""
+        """Queue offset of the next message that is pulled."""
         self.max_offset = -1
-        """Where the queue ended when it was last pulled, -1 before."""
+        """End of the queue when it was last pulled, -1 before."""
         self.in_hand: int | None = None
         """The next `position`, once the current message of a loop over the consumer is done."""
         self.paused = False
@@ -116,7 +116,7 @@ class PullConsumer(ClientBase):
         self._assigned_by_hand = False
         self._filter: MessageSelector | str = SUB_ALL
         self._filters: dict[str, SubscriptionData] = {}
-        """Of topics that are assigned by hand."""
+        """Filters of topics that are assigned by hand."""
         self._assigned: dict[MessageQueue, _AssignedQueue] = {}
         self._ready: deque[_AssignedQueue] = deque()
         """Queues with cached messages, those polled last at the end."""
@@ -172,7 +172,7 @@ class PullConsumer(ClientBase):
             self.client.in_background(self._tell_brokers())
 
     def unsubscribe(self, topic: str) -> None:
-        """Its queues are given up."""
+        """Gives the topic's queues up."""
         full = with_namespace(self.namespace, topic)
         self._subscriptions.pop(full, None)
         for queue in [queue for queue in self._assigned if queue.topic == full]:
@@ -434,7 +434,7 @@ class PullConsumer(ClientBase):
         return self._of(queue).position
 
     def end_offset(self, queue: MessageQueue) -> int | None:
-        """Where the queue ended when it was last pulled; None before."""
+        """Returns the end of the queue when it was last pulled; None before."""
         found = self._of(queue).max_offset
         return None if found < 0 else found
 

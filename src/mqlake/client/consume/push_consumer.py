@@ -312,7 +312,7 @@ class PushConsumer(ClientBase):
         return pulled
 
     async def _update_process_queue_table(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Gives up what is not wanted and takes what is; whether all of it could be done."""
+        """Gives up what is not wanted and takes what is; returns True if all of it could be done."""
         table = self.process_queue_table
         for queue in [queue for queue in table if queue.topic == topic and queue not in wanted]:
             self._release(table[queue])

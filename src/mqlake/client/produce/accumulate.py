@@ -50,7 +50,7 @@ class ProduceAccumulator:
         self._send_batch = send_batch
         self._max_bytes = max_bytes
         self._lanes: dict[_Key, _Lane] = {}
-        """Those that have something waiting or in flight."""
+        """Lanes with queued messages or a batch in flight; idle lanes are removed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, message: Message, queue: MessageQueue, *, fixed: bool) -> SendResult:

@@ -102,7 +102,7 @@ async def _filtered(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a page keeps of a message: its row, and to search the text in it its body as stored."""
+    """A message that a page keeps: its row, and to search the text in it its body as stored."""
 
     row: dict[str, Any]
     sys_flag: int
@@ -255,7 +255,8 @@ async def at_place(ask: Ask) -> MessageExt:
 
 
 async def _place(admin: Admin, found: MessageExt, broker: str) -> dict[str, Any]:
-    """Where the message lies. `file` is a guess of 1 GiB files if the broker does not say how large they are."""
+    """Returns the place of the message. `file` is a guess of 1 GiB files if the broker does not say how large they
+    are."""
     size, directory, known = DEFAULT_FILE_SIZE, "", False
     try:
         config = await admin.brokers.get_broker_config(await admin.broker_address(broker))
@@ -294,7 +295,7 @@ async def _consumers(admin: Admin, queue: MessageQueue, offset: int) -> list[dic
 
 
 async def _traces(admin: Admin, found: MessageExt) -> list[dict[str, Any]]:
-    """What producers, brokers and consumers have written about the message, oldest first."""
+    """Returns what producers, brokers and consumers have written about the message, oldest first."""
     key = found.uniq_key or found.msg_id
     try:
         carriers = await admin.query_message(TRACE_TOPIC, key)

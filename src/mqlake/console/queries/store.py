@@ -67,7 +67,7 @@ def _head(info: StoreInfo) -> dict[str, Any]:
 
 
 async def store(ask: Ask) -> dict[str, Any]:
-    """What a store directory holds: its log files, offsets, index files and state."""
+    """Shows the contents of a store directory: its log files, offsets, index files and state."""
     info = await ask.store.info()
     files, place = ask.paged(info.log_files)
     return {

@@ -28,7 +28,8 @@ _INTEGERS = ((1 << 7, Struct("<Bb"), 3 << 2), (1 << 15, Struct("<Bh"), 4 << 2), 
              (1 << 63, Struct("<Bq"), 6 << 2))  # fmt: skip
 _DOUBLE, _LONG_TEXT = Struct("<Bd"), Struct("<BI")
 _DECIMAL_16 = bytes((10 << 2, 0))
-"""Of 16 bytes, without digits after the point: for whole numbers from 2⁶³ to 2⁶⁴, which JSON's readers keep exact."""
+"""Head of a decimal of 16 bytes, without digits after the point: for whole numbers from 2⁶³ to 2⁶⁴, which JSON's
+readers keep exact."""
 SHORT_TEXT, OBJECT, ARRAY = 1, 2, 3
 _SHORT_MAX, _SMALL_MAX = 63, 255
 
@@ -117,7 +118,7 @@ def _object(ids: list[int], values: list[bytes]) -> bytes:
 
 
 def _offsets(parts: list[bytes], size: int) -> bytes:
-    """Where each part begins, and where the last one ends."""
+    """Encodes the beginning of each part, and the end of the last one."""
     found, at = [b"\0" * size], 0
     for part in parts:
         at += len(part)

@@ -111,8 +111,8 @@ def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int,
 def replaced(
     live: Live, offsets: Mapping[Queue, int], lasts: Mapping[Queue, LastMessage | None]
 ) -> Iterator[str]:
-    """What to say of each queue whose message before an offset is not the one that was there when the offset was
-    noted. A queue without that message, there or in `lasts`, cannot be compared."""
+    """Yields a sentence for each queue whose message before an offset is not the one that was there when the offset
+    was noted. A queue without that message, there or in `lasts`, cannot be compared."""
     known = {queue: offset for queue, offset in offsets.items() if lasts.get(queue) is not None}
     for queue, found in live.last_messages(known).items() if known else ():
         if found is not None and found != lasts[queue]:

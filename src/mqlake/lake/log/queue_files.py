@@ -45,7 +45,7 @@ INDEX_ENTRIES_PER_SLOT = 4
 """RocketMQ's ratio, from which the number of slots follows; a store with another one has to say maxHashSlotNum."""
 ENTRIES_TRIED = 64
 INDEX_COUNT_POSITION = 36
-"""Of the number of entries in an index file's header."""
+"""Position of the number of entries in an index file's header."""
 
 
 @dataclass(frozen=True, eq=False)

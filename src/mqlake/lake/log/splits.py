@@ -40,7 +40,7 @@ DEFAULT_SPLIT_SIZE = 64 << 20
 CHUNK_RECORDS = 8192
 
 SPLITS_MAX = 10_000
-"""Of one log or one query's part of it: a `splitSize` that would make more of them is made larger."""
+"""Splits of one log or one query's part of it, at most: a `splitSize` that would make more is made larger."""
 
 VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
 """Checks: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""

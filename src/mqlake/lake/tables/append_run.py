@@ -35,7 +35,7 @@ from mqlake.lake.tables.table import Head, Table
 COMMIT_TRIES = 20
 GATHERED_ROWS = 2048
 GATHERED_BYTES = 64 << 20
-"""Of a topic, and of all: what is gathered before it is written."""
+"""Bytes of a topic, and of all, that are gathered before they are written."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class WriteTarget:
 
 @dataclass
 class TableReport:
-    """What a run did to one table. `conflicts`: commits that another one came before. `unkeyed`: messages without
-    a key, which a table of latest rows does not have."""
+    """The result of a run for one table. `conflicts`: commits that another one came before. `unkeyed`: messages
+    without a key, which a table of latest rows does not have."""
 
     topic: str
     table: str

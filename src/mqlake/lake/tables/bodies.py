@@ -1,4 +1,4 @@
-"""What the bodies of a topic are in its table: said once, kept in the table's properties, and changed together.
+"""The body format of a topic in its table: said once, kept in the table's properties, and changed together.
 
 no table yet       as given; `infer` looks at the topic's first messages
 nothing given      as the table has it

@@ -35,7 +35,7 @@ NEEDED = (KEY, *ORDER)
 REDUCE_BYTES = 64 << 20
 """Changes are held in memory; those that others replaced are dropped whenever there is so much."""
 STEP_BYTES = 256 << 20
-"""Of log that a step reads at most."""
+"""Bytes of log that a step reads at most."""
 
 
 def newest(rows: pa.Table) -> pa.Table:
@@ -155,12 +155,12 @@ def upsert(
 
 
 def live(rows: pa.Table) -> pa.Table:
-    """Those that do not delete their key, without the column that says so."""
+    """Returns the rows that do not delete their key, without the column that says so."""
     return rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
 
 
 def _touched(path: str, schema: pa.Schema, keys: pa.Array) -> bool:
-    """Whether a file has a row of these keys."""
+    """Returns True if a file has a row of these keys."""
     only = pa.schema([schema.field(KEY)])
     found: Iterator[pa.RecordBatch] = scan_files([path], only, schema, pc.field(KEY).isin(keys))
     return any(batch.num_rows for batch in found)

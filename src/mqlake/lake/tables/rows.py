@@ -65,7 +65,7 @@ class TableRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the table."""
+        """Schema of the table."""
         log = arrow_schema(self.columns)
         if self.decoder is None:
             return log

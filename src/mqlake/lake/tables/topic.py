@@ -34,7 +34,7 @@ from mqlake.lake.tables.verify_latest import verify_latest
 logger = logging.getLogger(__name__)
 
 STEP_BYTES = 1 << 30
-"""Of log that a commit has at most."""
+"""Bytes of log that a commit has at most."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,8 @@ class TopicTable:
     def open_all(
         cls, lake: Lake, topics: Collection[Topic], options: RunOptions = RunOptions(), *, create: bool = True
     ) -> list[TopicTable]:
-        """Those that come from the same place share a source, which is asked once for all topics. Raises what open()
-        raises."""
+        """Opens the tables of topics: those that come from the same place share a source, which is asked once for
+        all topics. Raises what open() raises."""
         groups: dict[tuple[Any, ...], list[Topic]] = {}
         for topic in topics:
             groups.setdefault((*sorted(topic.stores.items()), topic.namesrv), []).append(topic)
@@ -229,7 +229,8 @@ class TopicTable:
         )
 
     def verify(self, *, sample: int = SAMPLE, report: Progress = no_progress) -> TableVerification:
-        """Whether it has every message once, see verify_table(), or the latest row of each key, see verify_latest()."""
+        """Verifies that the table has every message once, see verify_table(), or the latest row of each key, see
+        verify_latest()."""
         if self.topic.latest:
             return verify_latest(
                 self.table, rows_of(self.topic), self.source, self.topic.topic, sample=sample, report=report
@@ -280,7 +281,8 @@ class TableStatus:
 
     @property
     def is_at_risk(self) -> bool:
-        """Whether the table lacks more than half of what the log keeps: the log may be deleted before it has it."""
+        """Returns True if the table lacks more than half of what the log keeps: the log may be deleted before it has
+        it."""
         return bool(self.positions) and 0 < (self.lag.kept or 0) < 2 * self.lag.bytes
 
 
@@ -314,7 +316,7 @@ def steps(
 
 
 def groups_of(tables: Sequence[TopicTable]) -> list[list[TopicTable]]:
-    """Those that share a source are read in one pass."""
+    """Groups the tables that share a source, which are read in one pass."""
     groups: dict[tuple[Any, ...], list[TopicTable]] = {}
     for table in tables:
         key = (tuple(sorted(table.topic.stores.items())), table.topic.namesrv, table.topic.latest)

@@ -1,4 +1,4 @@
-"""Whether a table of latest rows has what it should: compared with the latest rows that the log itself gives.
+"""Verifies that a table of latest rows has what it should: compares it with the latest rows that the log itself gives.
 
     log up to the table's position ─▶ the last of each key ─┬─ live     the table must have just this row
                                                             └─ deleted  the table must not have the key

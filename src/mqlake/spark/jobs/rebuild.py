@@ -212,7 +212,7 @@ def _packed(scan: Scan, columns: DispatchColumns, rows: Ints) -> bytes:
 
 
 def _packed_keys(scan: Scan, columns: DispatchColumns) -> bytes:
-    """Of records with keys, and of the last, which says how far the index has come."""
+    """Packs the records with keys, and the last one, which says how far the index has come."""
     rows = np.union1d(columns.key_record, [len(scan) - 1]).astype(np.int64)
     out = io.BytesIO()
     np.savez(

@@ -1,4 +1,4 @@
-"""verify: whole stores, or logs alone, in parallel; the findings are those of `mqlake store verify`.
+"""Verifies whole stores, or logs alone, in parallel; the findings are those of `mqlake store verify`.
 
     task     a stretch: splits that follow each other ─▶ records (sizes, magic, CRC, place) ─▶ figures of each queue
                                                       └─▶ the verifiers of store.check: units, index entries

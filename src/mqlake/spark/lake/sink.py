@@ -45,7 +45,7 @@ QUERY = "sql.streaming.queryId"
 
 @dataclass
 class TaskRows(WriterCommitMessage):
-    """What one task wrote."""
+    """The files that one task wrote."""
 
     query: str
     written: Written
@@ -102,7 +102,7 @@ class DeltaSink(_TableSink):
 
 @tells_reasons
 class TableStreamWriter(DataSourceStreamArrowWriter):
-    """Of one batch. `spec` says how files are written; `state`: what the table had when the batch was planned."""
+    """Writes one batch. `spec` says how files are written; `state`: what the table had when the batch was planned."""
 
     def __init__(
         self, options: SinkOptions, spec: WriteSpec, state: SinkState | None, kinds: pa.Schema

@@ -64,7 +64,8 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         return self._marked(logs, first)
 
     def _logs(self, before: LogOffsets | None = None) -> Logs:
-        """Of the stores; with their archives where `before`, or a store without an offset there, goes back to them."""
+        """Returns the logs of the stores; with their archives where `before`, or a store without an offset there,
+        goes back to them."""
         logs = [
             WholeLog(storage, self._files(storage), self._options.archive) for storage in self._options.stores
         ]

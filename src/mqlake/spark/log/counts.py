@@ -66,7 +66,8 @@ CHUNK_ROWS = 1 << 18
 GROUPS_MAX = 100_000
 """A task with more groups emits what it has and starts again."""
 HERE_BYTES_MAX = 2 << 30
-"""Of log, which the driver counts by itself: most of what Spark adds to a count does not depend on the log's size."""
+"""Bytes of log that the driver counts by itself: most of what Spark adds to a count does not depend on the log's
+size."""
 HERE_ROWS_MAX = 100_000_000
 """The same of heads."""
 HERE_THREADS = 2

@@ -93,7 +93,7 @@ class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
         return to_json({**known, **ends})
 
     def _end_after(self, part: PartitionKey, start: int, end: int, limit: ReadLimit, amount: int) -> int:
-        """Where the next batch ends in one partition, whose share of the limit is that of its unread bytes."""
+        """Returns the end of the next batch in one partition, whose share of the limit is that of its unread bytes."""
         pieces = self._place.pieces(part, start, end)
         if isinstance(limit, ReadMaxBytes):
             return end_after(pieces, start, end, size=amount)

@@ -297,7 +297,7 @@ async def _send_half(producer: TransactionMQProducer, message: Message) -> tuple
 
 
 async def _settled(under_way: set[asyncio.Task[Any]], until: str) -> set[asyncio.Task[Any]]:
-    """Those still in flight; raises the failure of one that has ended."""
+    """Returns the tasks still in flight; raises the failure of one that has ended."""
     if not under_way:
         return under_way
     done, pending = await asyncio.wait(under_way, return_when=until)

@@ -119,7 +119,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
             self._options.data_loss(f"{what}; a new checkpoint reads it from its beginning")
 
     def _planned(self, known: QueueOffsets, limit: ReadLimit) -> QueueOffsets:
-        """Where the next batch ends."""
+        """Returns the end of the next batch."""
         bounds = {} if self._target is not None else self._bounds()
         ends = dict(self._target or {queue: high for queue, (_, high) in bounds.items()})
         lows = {queue: low for queue, (low, _) in bounds.items()}
@@ -141,7 +141,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
         return ends
 
     def _asked_for(self, known: QueueOffsets) -> QueueOffsets:
-        """Those of topics that are still subscribed to."""
+        """Returns the offsets of the topics that are still subscribed to."""
         for topic in sorted({queue.topic for queue in known}):
             if not self._options.asks_for(topic):
                 self._options.data_loss(

@@ -61,7 +61,7 @@ class RebuildReport:
     index_files: int = 0
     index_entries: int = 0
     deleted_topics: list[str] = dataclasses.field(default_factory=list)
-    """Those of which the log still has records, and that get no queues again."""
+    """Deleted topics of which the log still has records; they get no queues again."""
     contradictions: int = 0
     """Records that the queues before knew better: each is now where the record says."""
     contradicted: tuple[str, int, str] | None = None

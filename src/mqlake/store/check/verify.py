@@ -74,11 +74,11 @@ class VerifyReport:
     lost: list[LostMessage] = dataclasses.field(default_factory=list)
     """The first thousand of them."""
     lost_queue_ends: list[QueueEnd] = dataclasses.field(default_factory=list)
-    """Where those queues ended whose last message is among them."""
+    """The ends of the queues whose last message is among the lost ones."""
     lost_end: FoundLoss | None = None
     """Flushed messages are gone from the end of the log, and the store does not open."""
     wrong_fields: list[WrongField] = dataclasses.field(default_factory=list)
-    """Those of which the right value is known."""
+    """Wrong fields of which the right value is known."""
     findings: list[Finding] = dataclasses.field(default_factory=list)
     damage_count: int = 0
     """Findings that are damage, also those of which only a hundred are kept."""

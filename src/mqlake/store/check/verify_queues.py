@@ -209,8 +209,8 @@ class QueueVerifier:
         return state
 
     def _check_fast(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
-        """The fast path: whether the rows of one queue go on where it was and all match their units. Nothing is noted
-        if not."""
+        """The fast path: returns True if the rows of one queue continue it and all match their units. Nothing is
+        noted if not."""
         scan = chunk.scan
         topic, queue_id = scan.topics[scan.topic_id[rows[0]]], int(scan.queue_id[rows[0]])
         offsets = scan.queue_offset[rows]

@@ -27,8 +27,9 @@ Buffer = bytes | memoryview
 
 CAPACITY_MAX = 16 * 1024
 OLDEST_EACH = 8
-"""Of so many descriptors that are closed as there are too many, one is the oldest and the others the newest. Dispatch
-writes to queues in turn: where these are more than the descriptors, the oldest is always the next that is needed."""
+"""When there are too many descriptors, one of this many that are closed is the oldest, the others are the newest.
+Dispatch writes to queues in turn: where these are more than the descriptors, the oldest is always the next that is
+needed."""
 ERASE_CHUNK = 1 << 20
 
 
@@ -121,8 +122,8 @@ class FilePool:
             self._give_back(file, fd)
 
     def first_hole(self, file: PooledFile) -> int:
-        """Where the first part without allocated blocks begins: from there on nothing was ever written in
-        order. The file's size when it has no hole (or the file system cannot tell)."""
+        """Returns the first position without allocated blocks: from there on nothing was ever written in order. The
+        file's size when it has no hole (or the file system cannot tell)."""
         fd = self._take(file)
         try:
             return os.lseek(fd, 0, os.SEEK_HOLE)

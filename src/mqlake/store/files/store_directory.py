@@ -15,12 +15,13 @@ from mqlake.message import LMQ_PREFIX
 ROCKSDB_MARK = "CURRENT"
 """A file that every RocksDB has, and nothing of RocketMQ's beside it."""
 ROCKSDB_QUEUES = ("consumequeue", "consumequeue_rocksdb")
-"""Where RocketMQ keeps consume queues with storeType=defaultRocksDB. 5.5 makes `rocksdbstore` in any case."""
+"""The directories in which RocketMQ keeps consume queues with storeType=defaultRocksDB. 5.5 makes `rocksdbstore` in
+any case."""
 NOT_THE_STORES = frozenset({"users", "acls"})
 """RocksDB directories in config/ that access control deals with."""
 
 LIGHT_QUEUE_OFFSETS = os.path.join("config", "lmqConsumerOffset.json")
-"""Where RocketMQ's broker keeps the progress of all groups with enableLmq=true, in ordinary queues too."""
+"""The file in which RocketMQ's broker keeps the progress of all groups with enableLmq=true, in ordinary queues too."""
 
 STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "abort", "lock")
 

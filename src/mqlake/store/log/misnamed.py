@@ -33,7 +33,7 @@ HEAD_BYTES = 4096
 
 
 def misnamed_text(right: str) -> str:
-    """What is wrong with a file whose path should be `right`, and what to do."""
+    """Says what is wrong with a file whose path should be `right`, and what to do."""
     return (
         f"its records are those of {os.path.basename(right)}: `mqlake store repair` gives it that name back"
     )

@@ -245,7 +245,7 @@ class ConsumeQueueStore:
         return any(self.with_gaps())
 
     def stop_at_gaps(self, stop: bool) -> None:
-        """Whether queues that lack units get none after them, until cut_gaps() and the whole log."""
+        """Sets that queues which lack units get none after them, until cut_gaps() and the whole log."""
         self._stops_at_gaps = stop
         for queue in self:
             if isinstance(queue, ConsumeQueue):

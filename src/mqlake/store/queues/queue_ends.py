@@ -1,4 +1,4 @@
-"""Where consume queues end, checked against what else is known of it, before a start believes them.
+"""Checks the ends of consume queues against what else is known of them, before a start believes them.
 
     queue-ends.json    at a clean end: each queue's end, so that one whose files are gone is noticed; none of RocketMQ's
     the last unit      has to lead to a record of its size: a flipped one would make the queue pass over messages
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, int]
 
 QUEUES_MAX = 1 << 31
-"""Of a topic whose entry does not say how many it has."""
+"""Queues of a topic whose entry does not say how many it has."""
 DROPPED_MAX = 64
 """Units at the end of one queue that are looked at; with more of them it is the log that ends early."""
 
@@ -193,7 +193,7 @@ class DoubtfulEnds:
         return max((queue.max_physic_offset for queue in queues), default=-1)
 
     def lost(self, log_end: int) -> list[QueueEnd]:
-        """Where the queues ended that had messages from `log_end` on."""
+        """Returns the ends of the queues that had messages from `log_end` on."""
         return [end for end, reached in self._ends if reached > log_end]
 
     def settle(self, log_end: int) -> None:

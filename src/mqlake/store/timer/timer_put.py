@@ -1,4 +1,4 @@
-"""What becomes of a timer message when it is put: it goes to rmq_sys_wheel_timer, and its properties say the rest.
+"""Prepares a timer message for its put: it goes to rmq_sys_wheel_timer, and its properties say the rest.
 
     TIMER_DELAY_SEC=90, TIMER_DELAY_MS=90000 or TIMER_DELIVER_MS=1700000090000         (the first that is there counts)
        └─▶ TIMER_OUT_MS=1700000089000   the step before: steps are 1 s, and what is due in one is delivered at its end
