@@ -86,7 +86,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(near: str | None) -> str:
-    """The end of a sentence about a name that nobody knows."""
+    """Returns the end of a sentence about a name that nobody knows."""
     return f"; did you mean {near!r}?" if near else ""
 
 

@@ -185,7 +185,7 @@ def seconds_of(ms: int) -> float | None:
 
 
 def _reader(topic: _Topic) -> Callable[[], Iterator[list[dict[str, Any]]]]:
-    """A plain function, as dlt wants one."""
+    """Returns a plain function, as dlt wants one."""
 
     def rows() -> Iterator[list[dict[str, Any]]]:
         yield from topic.rows()

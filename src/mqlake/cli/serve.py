@@ -668,7 +668,7 @@ class _Children:
         return process
 
     def restart(self) -> None:
-        """All are ready: from now on one that ends is restarted."""
+        """Restarts from now on every process that ends: all are ready."""
         self._ready = True
 
     async def _keep(

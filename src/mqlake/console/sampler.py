@@ -28,7 +28,8 @@ INTERVAL_S = 5.0
 TIMEOUT_S = 30.0
 """Timeout of one request, which may bring the progress of thousands of groups."""
 PAUSE_FACTOR = 20
-"""A round that takes long comes less often, so that the console takes little of a cluster's time."""
+"""Pause after a round, in times of its length: a long round comes less often, so that the console takes little of a
+cluster's time."""
 BROKERS_MAX = 2000
 WATCHED_MAX = 32
 """Groups, and topics, whose pages were opened: a topic is asked about in each round."""
@@ -141,7 +142,7 @@ class Sampler:
             sample.rate_out.add(latest_rate(state.get("getTransferredTps")))
 
     async def _sample_topic(self, admin: Admin, topic: str, found: Round) -> None:
-        """Also the queues that no group consumes."""
+        """Samples a topic, and also the queues that no group consumes."""
         try:
             stats = await admin.examine_topic_stats(topic)
         except (ResponseError, MessageError):  # it was deleted

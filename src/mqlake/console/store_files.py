@@ -49,7 +49,7 @@ class StoreFiles:
         return await self._run(lambda: look_at_copies(self.path, self._settings))
 
     async def verify(self, job: Job) -> VerifyReport:
-        """In a thread apart from the others' questions: it reads everything."""
+        """Verifies the store in a thread apart from the others' questions: it reads everything."""
         return await asyncio.to_thread(verify_store, self.path, self._settings, progress=job.progress)
 
     async def close(self) -> None:

@@ -175,7 +175,7 @@ class GrpcCall:
                 self._begin()
 
     def lost(self) -> None:
-        """The stream is closed: by its end, a reset, or the connection's."""
+        """Ends the call, as the stream is closed: by its end, a reset, or the connection's."""
         if not self.over:
             self._finished()
         elif self.task is not None and self.task is not asyncio.current_task(self._connection.loop):

@@ -207,8 +207,8 @@ class Receiver:
         found: list[Popped],
         config: SubscriptionGroupConfig,
     ) -> list[Popped]:
-        """Without those that do not match, which are acknowledged, and those that came too often, which become dead
-        letters. A broker filters by the hash of a tag, so others may come."""
+        """Returns the messages without those that do not match, which are acknowledged, and those that came too
+        often, which become dead letters. A broker filters by the hash of a tag, so others may come."""
         tags = tags_of(request.filter_expression)
         most = max_attempts(config)
         kept = []

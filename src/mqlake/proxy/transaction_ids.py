@@ -35,7 +35,7 @@ class TransactionId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TransactionId:
-        """StatusError INVALID_TRANSACTION_ID."""
+        """Parses a transaction id. StatusError INVALID_TRANSACTION_ID."""
         if not text.strip():
             raise StatusError(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         try:

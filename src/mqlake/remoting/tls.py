@@ -115,7 +115,7 @@ _REFUSED = {
     "tls.client.keyPassword": "a client's key with a password is not supported; use one without",
 }
 KEYS = frozenset(_ACTED_ON.split()) | _WITHOUT_EFFECT | _REFUSED.keys()
-"""RocketMQ's, as in its TlsSystemConfig."""
+"""The keys of RocketMQ's TlsSystemConfig."""
 
 
 def _remarks_on_keys(keys: Iterable[str]) -> list[str]:

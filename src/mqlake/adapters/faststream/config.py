@@ -33,7 +33,7 @@ class Connection:
     admin: Admin | None
 
     async def make_topic(self, topic: str, queues: int) -> None:
-        """If it is not there. MqlakeError when it may not be made."""
+        """Creates the topic if it is not there. MqlakeError when it may not be made."""
         if self.admin is not None and not await self.admin.topic_exists(topic):
             await self.admin.create_topic(topic, queues=queues)
 

@@ -50,7 +50,7 @@ HAND_OVER_STEP_S = 0.01
 HAND_OVER_S = 10.0
 """How long a master waits for its successor to have everything."""
 FAST_POLL_S = 0.1
-"""Between two looks while a hand-over is under way."""
+"""Pause between two looks while a hand-over is under way."""
 
 
 # ------------------------------------------------------------------ what it wants done

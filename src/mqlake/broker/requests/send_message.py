@@ -508,7 +508,7 @@ class SendMessageProcessor:
 
 
 def _count(batch: MessageExtBatch) -> int:
-    """FormatError if it is damaged."""
+    """Returns the number of messages in a batch. FormatError if it is damaged."""
     return len(decode_messages(batch.body))
 
 

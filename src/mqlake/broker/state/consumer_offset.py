@@ -57,7 +57,7 @@ class ConsumerOffsetManager(ConfigManager):
         self.committed_here: set[tuple[str, int]] = set()
         """A slave's: (topic@group, queue id) of commits that came to this broker and that its master may not have."""
         self.before_write: Callable[[], None] | None = None
-        """Makes durable what the offsets stand for, before they are written. On any thread."""
+        """Called on any thread before offsets are written: makes the work durable that they say is done."""
         self.reset_listeners: list[ResetListener] = []
         """Called after offsets were reset or removed."""
 

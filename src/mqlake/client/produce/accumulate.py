@@ -29,7 +29,8 @@ IN_FLIGHT_MAX = 8
 """Batches of a lane whose queue the producer has chosen: enough that the way to a distant broker is never idle."""
 
 SendBatch = Callable[[Sequence[Message], MessageQueue, bool], Awaitable[SendResult]]
-"""(messages, their queue, whether it is the caller's choice): a queue that is not may be another in the end."""
+"""Sends a batch: (messages, their queue, True if the caller has chosen it). Another queue may replace one that the
+caller has not chosen."""
 _Key = tuple[MessageQueue, bool, bool]
 _Item = tuple[Message, "asyncio.Future[SendResult]"]
 

@@ -178,7 +178,7 @@ class _Sender:
         self._turn = 0
 
     async def send(self, message: Message, sys_flag: int) -> None:
-        """The body is as it was stored; the flags of its record say how it is compressed."""
+        """Sends a message with its body as it was stored; the flags of its record say how it is compressed."""
         if message.topic not in self._places:
             self._places[message.topic] = await self._find(message.topic)
         places = self._places[message.topic]

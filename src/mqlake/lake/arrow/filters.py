@@ -221,7 +221,7 @@ def _within(
 
 
 def _may_have_key(scan: Scan, names: list[str], columns: DispatchColumns, keys: frozenset[str]) -> Bools:
-    """Records one of whose keys has the hash that one of `keys` has in the record's topic."""
+    """Marks the records one of whose keys has the hash that one of `keys` has in the record's topic."""
     record = columns.key_record
     chosen = np.zeros(len(scan), np.bool_)
     for key in keys:

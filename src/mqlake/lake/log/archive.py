@@ -29,7 +29,7 @@ class WholeLog:
 
     @classmethod
     def of(cls, storage: Storage, files: Sequence[LogFile], archive: Storage | None) -> WholeLog:
-        """With the archive's files; one listing. WrongFileSizeError."""
+        """Makes a log with the archive's files; one listing. WrongFileSizeError."""
         older = [] if archive is None else before(archive_files(archive), files)
         return cls(storage, files, archive, older, is_listed=archive is not None)
 

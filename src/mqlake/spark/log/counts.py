@@ -69,7 +69,7 @@ HERE_BYTES_MAX = 2 << 30
 """Bytes of log that the driver counts by itself: most of what Spark adds to a count does not depend on the log's
 size."""
 HERE_ROWS_MAX = 100_000_000
-"""The same of heads."""
+"""Rows of heads that the driver counts by itself."""
 HERE_THREADS = 2
 """Between reads and scans, which let go of the interpreter lock, there is work for no more."""
 

@@ -860,7 +860,7 @@ class TimerMessageStore:
 
     @property
     def offset_behind(self) -> int:
-        """Messages that are not in the wheel yet."""
+        """Number of messages that are not in the wheel yet."""
         queue = timer_queue(self._store)
         return max(0, (queue.max_offset_in_queue if queue is not None else 0) - self.commit_queue_offset)
 

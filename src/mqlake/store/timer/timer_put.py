@@ -91,8 +91,8 @@ class TimerPut:
         msg.queue_id = 0
 
     def _is_congested(self, out: int) -> bool:
-        """The fuller a step, the more is refused, from one limit on; all from twice of it (RocketMQ refuses less the
-        fuller it is)."""
+        """Returns True for a message to refuse: the fuller its step, the more are refused, from one limit on; all
+        from twice of it (RocketMQ refuses less the fuller it is)."""
         limit = self._config.timer_congest_num_each_slot
         num = self.slot_num(out)
         return num > limit and (num >= 2 * limit or random.random() * limit < num - limit)
