@@ -26,10 +26,9 @@ from mqlake.message import (
 )
 from mqlake.proxy.acknowledge import Acknowledger
 from mqlake.proxy.backend import Backend
-from mqlake.proxy.clients import Client
+from mqlake.proxy.clients import Client, Renewal
 from mqlake.proxy.context import GrpcContext, RequestContext
 from mqlake.proxy.messages import sent_message
-from mqlake.proxy.renewal import FIRST_INVISIBLE_MS, Renewal
 from mqlake.proxy.request import Request
 from mqlake.proxy.settings import LONG_POLLING_MS, RECEIVE_BATCH_SIZE, existing_group, max_attempts
 from mqlake.proxy.status import OK, StatusError, status_of_response
@@ -47,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 12 * 3600 * 1000
 POLLING_MIN_MS, POLLING_MAX_MS = 5000, 20_000
+FIRST_INVISIBLE_MS = 60_000
+"""Invisible time of a message that was received with auto_renew."""
 RESERVE_MS = 100
 """Milliseconds of a client's deadline that are left for the way back."""
 REQUEST_TIMEOUT_MS = 3000
