@@ -76,7 +76,7 @@ class Part:
     names: Names
     where: str
     """For the documentation: the field, or what else has the name."""
-    retry: tuple[Action, ...] = ()
+    retry_actions: tuple[Action, ...] = ()
     """If the topic is a retry topic: the actions needed on its group; empty: it may be that of the request's own
     group."""
     own_group: Names | None = None
@@ -98,7 +98,7 @@ class Part:
 
     def _retry_needs(self, name: str, command: RemotingCommand, context: Context) -> Iterable[Need]:
         if self.own_group is None:
-            yield need(Resource.group(name), *(self.retry or self.actions))
+            yield need(Resource.group(name), *(self.retry_actions or self.actions))
             return
         for group in self.own_group(command, context):
             if name == group:

@@ -104,7 +104,7 @@ class Ask:
     def text(self, name: str, default: str = "") -> str:
         return self.values.get(name, default).strip()
 
-    def exactly(self, name: str) -> str:
+    def raw_text(self, name: str) -> str:
         """With the spaces around it."""
         return self.values.get(name, "")
 

@@ -117,7 +117,7 @@ class Sampler:
         found = Round()
         for broker in await admin.masters():
             await self._sample_broker(admin, broker, found)
-        groups, topics = _still(self._watched_groups), _still(self._watched_topics)
+        groups, topics = _recently_watched(self._watched_groups), _recently_watched(self._watched_topics)
         for topic in topics:
             await self._sample_topic(admin, topic, found)
         now = now_ms()
@@ -151,7 +151,7 @@ class Sampler:
             found.add_end(queue, at.max_offset)
 
 
-def _still(watched: dict[str, float]) -> list[str]:
+def _recently_watched(watched: dict[str, float]) -> list[str]:
     """Returns the names watched lately, the latest first."""
     latest = sorted(watched.items(), key=lambda item: -item[1])
     for number, (name, at) in enumerate(latest):

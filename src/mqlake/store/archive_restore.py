@@ -40,7 +40,7 @@ from mqlake.store.files.store_lock import StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.message_store import open_store
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
-from mqlake.store.queues.queue_ends import NotDeleted, write_ends
+from mqlake.store.queues.queue_ends import RestorableQueues, write_ends
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class _Restore:
         queues = ConsumeQueueStore(config, queue_type_of=_queue_types(config))
         index = IndexService(config) if config.message_index_enable else None
         try:
-            queues.only_missing = NotDeleted(config, queues)  # topics that were deleted do not come back
+            queues.may_create = RestorableQueues(config, queues)  # topics that were deleted do not come back
             for each in whole:
                 if each.units is None:
                     continue

@@ -269,7 +269,7 @@ class DefaultMessageStore(StoreView):
             last_exit = last_exit_of(self._abort_file, self._lock_file)
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
             self.commit_log_files.load()
-            self.consume_queues.pool.hold()  # recovery looks before it writes
+            self.consume_queues.pool.defer_changes()  # recovery looks before it writes
             self.consume_queues.load()
             self._allocate_service.start()
             report = Recovery(

@@ -22,7 +22,7 @@ from mqlake.broker.flow_control import PC_SYNCHRONIZED, SendFlowControl
 from mqlake.broker.mqtrace.contexts import note_result, send_context
 from mqlake.broker.mqtrace.hooks import SendMessageContext
 from mqlake.broker.requests.send_back import handle_retry_and_dlq
-from mqlake.broker.services.refusals import refusal
+from mqlake.broker.services.error_responses import refusal
 from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import FormatError, HeaderError, IllegalTopicError, MessageError, ResponseError

@@ -35,7 +35,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Given:
+class LakeArguments:
     """The options that describe a lake; `places`: lake.toml, its folder, or stores."""
 
     places: tuple[str, ...] = ()
@@ -242,8 +242,8 @@ def lake_options(command: Command, options: Sequence[Any] = _PLACE) -> Command:
     """The command gets `given`."""
 
     def with_given(*arguments: Any, **named: Any) -> Any:
-        mine = {name: named.pop(name) for name in Given.__dataclass_fields__ if name in named}
-        return command(*arguments, given=Given(**mine), **named)
+        mine = {name: named.pop(name) for name in LakeArguments.__dataclass_fields__ if name in named}
+        return command(*arguments, given=LakeArguments(**mine), **named)
 
     with_given.__doc__, with_given.__name__ = command.__doc__, command.__name__
     with_given.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
@@ -258,7 +258,9 @@ def making_options(command: Command) -> Command:
     return lake_options(command, (*_PLACE, *_MAKE))
 
 
-def opened(given: Given, options: RunOptions | None = None, *, create: bool = True) -> list[TopicTable]:
+def opened(
+    given: LakeArguments, options: RunOptions | None = None, *, create: bool = True
+) -> list[TopicTable]:
     """The tables of a lake. Raises what TopicTable.open() raises."""
     from mqlake.lake.tables.topic import RunOptions, TopicTable
 

@@ -173,7 +173,7 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return record.msg != "KeyboardInterrupt while sending command."
 
 
-def asked_again(ask: Callable[[], T]) -> T:
+def retry_once(ask: Callable[[], T]) -> T:
     """Makes the first call after an interrupted one, twice if needed: the JVM sometimes drops the new connection of
     Py4J together with the old one."""
     from py4j.protocol import Py4JNetworkError

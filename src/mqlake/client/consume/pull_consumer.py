@@ -34,7 +34,7 @@ from mqlake.client.consume.pull_api import PullAPIWrapper, matching_messages
 from mqlake.client.consume.pull_log import PullLog
 from mqlake.client.consume.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
-from mqlake.client.consume.undecodable import Given, message_of, settle
+from mqlake.client.consume.undecodable import Delivery, apply_policy, delivered_message
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
@@ -82,7 +82,7 @@ class _AssignedQueue:
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
-        self.cached: deque[Given] = deque()
+        self.cached: deque[Delivery] = deque()
         self.size = 0
         self.position = 0
         """Queue offset of the next message that poll() gives."""
@@ -389,12 +389,12 @@ class PullConsumer(ClientBase):
                     logger.info("group %s: %s continues at %d", self.group, queue, result.next_begin_offset)
                 for message in messages:
                     message.show_topic(without_namespace(self.namespace, message.topic))
-                given = settle(messages, config.on_undecodable, self.group)
+                given = apply_policy(messages, config.on_undecodable, self.group)
                 assigned.pull_offset = result.next_begin_offset  # what fails before is pulled again
                 assigned.max_offset = result.max_offset
                 if given:
                     assigned.cached.extend(given)
-                    assigned.size += sum(len(message_of(each).body) for each in given)
+                    assigned.size += sum(len(delivered_message(each).body) for each in given)
                     self._update_ready(assigned)
                 elif not assigned.cached:
                     if assigned.in_hand is None:

@@ -77,7 +77,7 @@ def _create(ask: Ask, name: str) -> _Change:
     kind = UserType.of(ask.text("type") or "Normal")
     if kind is None:
         raise ConfigError("type: Normal or Super")
-    secret = ask.exactly("secret")
+    secret = ask.raw_text("secret")
     if ask.flag("confirm") and not secret:
         raise ConfigError("secret is missing")
     access = ask.admin.access

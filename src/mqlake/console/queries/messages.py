@@ -72,7 +72,7 @@ async def messages(ask: Ask) -> dict[str, Any]:
     for queue in queues[:QUEUES_MAX]:
         at = stats.offset_table[queue]
         ends[queue] = (at.min_offset, at.max_offset)
-    tag, text, skip = ask.text("tag"), ask.exactly("text").encode(), ask.number("skip", 0)
+    tag, text, skip = ask.text("tag"), ask.raw_text("text").encode(), ask.number("skip", 0)
     backwards = _Backwards(admin, ends, end, min(CHUNK, rows), with_bodies=bool(text))
     return answer | await _filtered(backwards, tag, text, begin, rows, skip)
 

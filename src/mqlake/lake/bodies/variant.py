@@ -41,14 +41,14 @@ class VariantDecoder:
 
     def decode(self, bodies: pa.BinaryArray) -> tuple[pa.Array, pa.StringArray]:
         values, reasons = decode_filled(bodies, VARIANT, self._chunk)
-        return whole(values), reasons
+        return without_nested_nulls(values), reasons
 
     def _chunk(self, bodies: pa.BinaryArray) -> tuple[pa.Array, Reasons | None]:
         values, reasons = decode_each(bodies, encoded, (ValueError,))
         return pa.array(values, VARIANT), reasons
 
 
-def whole(variants: pa.StructArray) -> pa.StructArray:
+def without_nested_nulls(variants: pa.StructArray) -> pa.StructArray:
     """With empty bytes in the fields of those that are null: a field that may not be null may not be so below a null
     either, as Arrow and Parquet's writer see it."""
     if not variants.null_count:

@@ -25,7 +25,7 @@ from mqlake.lake.arrow.unpack import BODY_BYTES_MAX
 from mqlake.lake.live.cluster import Live, Queue, missing, scans_of
 from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.log.splits import Damage
-from mqlake.lake.log.tasks import choose, packed_flags
+from mqlake.lake.log.tasks import packed_flags, select_records
 from mqlake.lake.offsets import EARLIEST, LATEST, LastMessage, Position, PositionKind
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, bytes_to_properties
@@ -182,7 +182,7 @@ def read_range(
                 for first, last in gaps:
                     if not dropped.issuperset(range(first, min(last, end))):
                         _gone(options, live, queue, first, min(last, end))
-                for found in choose(buf, scan, wanted, packed, str(queue)):
+                for found in select_records(buf, scan, wanted, packed, str(queue)):
                     if not isinstance(found, Damage):
                         yield from builder.batches(*found)
                     elif not options.drop_malformed:

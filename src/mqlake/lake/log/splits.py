@@ -105,7 +105,7 @@ class Damage:
 # ---------------------------------------------------------------------- planning
 
 
-def plan(store: str | Storage, split_size: int = DEFAULT_SPLIT_SIZE) -> list[Split]:
+def splits_of_store(store: str | Storage, split_size: int = DEFAULT_SPLIT_SIZE) -> list[Split]:
     """The splits of a whole store directory, in the order of the log. Raises what log_files() raises."""
     storage = Storage(store) if isinstance(store, str) else store
     return cut(storage, log_files(storage), split_size)

@@ -26,7 +26,7 @@ from mqlake.errors import OffsetOutOfRangeError, TableConflictError, TableError
 from mqlake.lake.log.log_offsets import Mark
 from mqlake.lake.offsets import Span, outside
 from mqlake.lake.tables.files import TableWriter, WriteSpec, Written, delete_files
-from mqlake.lake.tables.latest import LatestWriter, marked, upsert
+from mqlake.lake.tables.latest import LatestWriter, upsert, with_deleted_flag
 from mqlake.lake.tables.rows import BODY, TableRows
 from mqlake.lake.tables.source import Piece, Source
 from mqlake.lake.tables.state import TableState
@@ -115,7 +115,7 @@ def write_pieces(
                 if topic not in writers:
                     writers[topic] = LatestWriter() if target.latest else TableWriter(target.spec)
                 rows = target.rows.of(batch, piece.name)
-                writers[topic].write(marked(rows, batch.column(BODY)) if target.latest else rows)
+                writers[topic].write(with_deleted_flag(rows, batch.column(BODY)) if target.latest else rows)
             done += piece.bytes
             report(done, total)
         return {topic: writer.close() for topic, writer in writers.items()}

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.lake.bodies.types import VARIANT
-from mqlake.lake.bodies.variant import whole
+from mqlake.lake.bodies.variant import without_nested_nulls
 from mqlake.lake.offsets import LastMessage
 from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.state import queue_name
@@ -172,7 +172,7 @@ class TableWriter:
         self._count(batch)
         for number, each in enumerate(batch.schema):
             if each.type == VARIANT:
-                batch = batch.set_column(number, each, whole(batch.column(number)))
+                batch = batch.set_column(number, each, without_nested_nulls(batch.column(number)))
         if self._spec.field_ids is not None:
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.field_ids)
         with _named(self._spec.root):

@@ -63,7 +63,7 @@ def _ends(rows: pa.Table, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def marked(rows: pa.RecordBatch, bodies: pa.Array) -> pa.RecordBatch:
+def with_deleted_flag(rows: pa.RecordBatch, bodies: pa.Array) -> pa.RecordBatch:
     """Rows with the column DELETED, by the bodies as they are in the log."""
     empty = pc.fill_null(pc.equal(pc.binary_length(bodies), 0), True)
     return pa.RecordBatch.from_arrays(

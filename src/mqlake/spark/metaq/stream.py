@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqlake.lake.offsets import EARLIEST
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.metaq.locations import Offsets, PartitionKey, Piece, end_after, resolve
 from mqlake.spark.metaq.options import MetaqOptions
 from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
@@ -43,7 +43,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return found
 
 
-@tells_reasons
+@short_errors
 class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
         super().__init__(options)

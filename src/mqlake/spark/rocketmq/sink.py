@@ -50,7 +50,7 @@ from mqlake.message import (
     PROPERTY_TAGS,
     Message,
 )
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.rocketmq.epochs import (
     Epochs,
     Half,
@@ -106,7 +106,7 @@ class SentHalves(WriterCommitMessage):
     queues: list[QueueHalves]
 
 
-@tells_reasons
+@short_errors
 class _Writer:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
@@ -125,7 +125,7 @@ class RocketMQStreamWriter(_Writer, DataSourceStreamArrowWriter):
     pass
 
 
-@tells_reasons
+@short_errors
 class RocketMQExactlyOnceWriter(DataSourceStreamArrowWriter):
     """A task sends half messages; the driver decides an epoch and ends them."""
 

@@ -37,7 +37,7 @@ from mqlake.lake.live.ranges import (
     subscribed,
 )
 from mqlake.lake.offsets import EARLIEST, LastMessage
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
@@ -77,7 +77,7 @@ def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> tuple[QueueOffsets, L
     return found, lasts
 
 
-@tells_reasons
+@short_errors
 class RocketMQStreamReader(LimitedStreamReader[Queue]):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         super().__init__(options)

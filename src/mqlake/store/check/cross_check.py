@@ -136,7 +136,7 @@ class Witnesses:
     def all_misplaced(self, buf: Bytes, scan: Scan, columns: DispatchColumns) -> Iterator[Misplaced]:
         """Yields the misplaced rows of a whole scan, also those that say no queue leads to them."""
         undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
-        yield from self.visible(scan, columns, np.flatnonzero(undecided))
+        yield from self.wrongly_hidden(scan, columns, np.flatnonzero(undecided))
         for rows in rows_by_queue(scan.topic_id, scan.queue_id, np.flatnonzero(~undecided)):
             yield from self.misplaced(buf, scan, columns, rows)
 
@@ -213,7 +213,7 @@ class Witnesses:
 
     # ------------------------------------------------------------------ transactions
 
-    def visible(self, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Iterator[Misplaced]:
+    def wrongly_hidden(self, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Iterator[Misplaced]:
         """Rows that say they are prepared or rolled back, to which a consume queue leads: none leads to such ones."""
         for row in rows[: ASKED_MAX - self._asked].tolist():
             self._asked += 1

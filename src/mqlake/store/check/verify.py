@@ -42,7 +42,7 @@ from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, last_exit_of
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.lost_ends import QueueEnd
-from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted
+from mqlake.store.queues.queue_ends import DoubtfulEnds, RestorableQueues
 from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
 from mqlake.store.timer.timer_view import TimerView
 
@@ -175,7 +175,7 @@ def _verify(
             log_min=log.min_offset,
             settled=settled,
             root=config.store_path_root_dir,
-            not_deleted=NotDeleted(config, queues),
+            restorable=RestorableQueues(config, queues),
             index=index,
         )
         index_verifier = IndexVerifier(index.files, findings, log_min=log.min_offset, settled=settled)

@@ -9,7 +9,7 @@ A descriptor in use is not in the pool, so nobody can close it under the user; a
 meanwhile opens another one. Files are told apart by object, never by path: a file that is deleted and made
 again is another PooledFile, and a descriptor of the old one is never used for the new one.
 
-Recovery looks before it writes: between `hold` and `carry_out` nothing is deleted or erased, only noted.
+Recovery looks before it writes: between `defer_changes` and `apply_deferred` nothing is deleted or erased, only noted.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class FilePool:
     def __del__(self) -> None:
         self.close()
 
-    def hold(self) -> None:
-        """From now on deleting and erasing are only noted: the files stay as they are until `carry_out`."""
+    def defer_changes(self) -> None:
+        """From now on deleting and erasing are only noted: the files stay as they are until `apply_deferred`."""
         self._held = []
 
-    def carry_out(self) -> None:
-        """Does what was noted since `hold`, in its order; from now on everything is done at once again."""
+    def apply_deferred(self) -> None:
+        """Does what was noted since `defer_changes`, in its order; from now on everything is done at once again."""
         held, self._held = self._held, None
         for change in held or ():
             change()

@@ -80,8 +80,8 @@ def topics_of_config(config: MessageStoreConfig) -> dict[str, int] | None:
         return None
 
 
-class NotDeleted(Container[Place]):
-    """Which queues that are not there may be made when the log has messages of them: those of deleted topics may not.
+class RestorableQueues(Container[Place]):
+    """The missing queues that may be made when the log has messages of them: not those of deleted topics.
 
     A topic is there when one of its queues is, or when topics.json has it; without that file, when the store has
     ended cleanly with it. What nobody knows anything about may be made.
@@ -170,7 +170,7 @@ class DoubtfulEnds:
                 and last_unit_is_wrong(queue, commit_log, delay_levels)
             ):
                 places.append(int(queue.last_unit()[0]))
-                queue.drop_last()
+                queue.hide_last_unit()
             if looked_at:
                 self._ends.append(known)
             if places or queue.ends_in_damage:
@@ -201,5 +201,5 @@ class DoubtfulEnds:
         record, which keeps its queue offset. OSError."""
         for queue, end, places in self._dropped:
             if queue.files.max_offset < end and any(place < log_end for place in places):
-                queue.take_back(end, log_end)
+                queue.unhide_until(end, log_end)
             queue.erase_rest()
