@@ -106,6 +106,11 @@ def confirm(what: str, *, yes: bool, as_json: bool) -> None:
     click.confirm(f"{what}?", abort=True, err=True)
 
 
+def assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    """The callback of a repeatable option KEY=VALUE, of which the command gets a mapping."""
+    return parse_assignments(value)
+
+
 def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     settings = parse_assignments(value)
     MessageStoreConfig.from_mapping(settings)  # raises ConfigError for an unknown key or an invalid value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mqlake.base.settings import parse_assignments
+from mqlake.cli.options import assignments
 from mqlake.cli.produce import duration_ms
 from mqlake.errors import ConfigError, NotFoundError, NotThereError, UnknownKeyError
 from mqlake.lake.tables.config import (
@@ -170,10 +170,6 @@ def _check_stores(paths: Iterable[str]) -> None:
             raise NotThereError(f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}")
 
 
-def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    return {key: str(text) for key, text in parse_assignments(value).items()}
-
-
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     try:
         return duration_ms(value) / 1000
@@ -205,7 +201,7 @@ _PLACE = (
         "catalog_properties",
         metavar="KEY=VALUE",
         multiple=True,
-        callback=_assignments,
+        callback=assignments,
         help="Property of the catalog; repeatable.",
     ),
     click.option(

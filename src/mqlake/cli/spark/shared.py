@@ -17,8 +17,7 @@ import click
 
 import mqlake.errors
 import mqlake.spark
-from mqlake.base.settings import parse_assignments
-from mqlake.cli.options import time_ms
+from mqlake.cli.options import assignments, time_ms
 from mqlake.errors import ConfigError, SparkJobError
 from mqlake.lake.requirements import require_modules
 from mqlake.spark.requirements import INSTALL_CONNECT, require_pyspark
@@ -45,10 +44,6 @@ class Where:
     config: Mapping[str, str]
 
 
-def _parse_config(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    return {key: str(text) for key, text in parse_assignments(value).items()}
-
-
 def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     return None if value is None else time_ms(value)
 
@@ -68,7 +63,7 @@ def spark_options(command: Command) -> Command:
             "config",
             metavar="KEY=VALUE",
             multiple=True,
-            callback=_parse_config,
+            callback=assignments,
             help="Spark setting; repeatable.",
         ),
         click.option(
