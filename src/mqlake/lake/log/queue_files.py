@@ -39,7 +39,7 @@ SIMPLE, BATCH = "SimpleCQ", "BatchCQ"
 DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
 _DTYPES = {SIMPLE: CQ_DTYPE, BATCH: BCQ_DTYPE}
 SIZE_POSITION = 8
-"""Of a record's size in a unit of either kind."""
+"""Position of a record's size in a unit of either kind."""
 
 INDEX_ENTRIES_PER_SLOT = 4
 """RocketMQ's ratio, from which the number of slots follows; a store with another one has to say maxHashSlotNum."""

@@ -205,7 +205,7 @@ class _Planner:
     def _proven_by(
         self, chosen: Sequence[QueueFile], gathered: Gathered, size_max: float
     ) -> dict[tuple[str, int], _Queue] | None:
-        """What each queue proves; None once their records are more bytes than `size_max`."""
+        """Returns what each queue proves; None once their records are more bytes than `size_max`."""
         queues: dict[tuple[str, int], _Queue] = {}
         before: tuple[int, int] | None = None
         for file in chosen:
