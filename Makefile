@@ -92,19 +92,13 @@ quick: $(VENV)/.native
 	$(BIN)/python -m tools.run_tests $(if $(RETRY),,--no-retry) -n 3 --dist loadfile --quick \
 	  -m "not nightly and not java and not spark" $(TESTS)
 
+CHECKS := "ruff format --check ." "ruff check ." mypy $(patsubst %,"python tools/%",check_layers.py \
+  check_size.py check_tests.py check_functions.py prose.py) $(patsubst %,"python tools/% --check", \
+  native_constants.py config_table.py access_table.py make_man.py)
+# all of them run, and those that failed are named at the end
 check: $(VENV)/.native
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python tools/check_layers.py
-	$(BIN)/python tools/native_constants.py --check
-	$(BIN)/python tools/config_table.py --check
-	$(BIN)/python tools/access_table.py --check
-	$(BIN)/python tools/make_man.py --check
-	$(BIN)/python tools/check_size.py
-	$(BIN)/python tools/check_tests.py
-	$(BIN)/python tools/check_functions.py
-	$(BIN)/python tools/prose.py
+	@failed=; for check in $(CHECKS); do echo "$$check"; $(BIN)/$$check || failed+="  $$check"$$'\n'; done; \
+	  test -z "$$failed" || { echo; echo "make check found faults by:"; echo -n "$$failed"; exit 1; }
 
 spark-versions: $(VENV)/.ready
 	@$(BIN)/python tools/parts.py java

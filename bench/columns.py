@@ -8,7 +8,8 @@ from pathlib import Path
 from bench.measure import first_of
 
 _splits = first_of("mqlake.lake.log.splits", "mqlake.spark.log.splits", "mqlake.spark.splits")
-Damage, open_window, plan, walk = _splits.Damage, _splits.open_window, _splits.plan, _splits.walk
+Damage, open_window, walk = _splits.Damage, _splits.open_window, _splits.walk
+plan = getattr(_splits, "splits_of_store", None) or _splits.plan  # its name in older checkouts
 CommitLogCountsDataSource = first_of(
     "mqlake.spark.log.counts", "mqlake.spark.counts"
 ).CommitLogCountsDataSource

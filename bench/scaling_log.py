@@ -208,7 +208,7 @@ def planning(directory: Path, size: float) -> dict[str, float]:
     """What a driver does before a query's tasks begin."""
     from mqlake.lake.heads.writer import HeadsWriter
     from mqlake.lake.options import LogOptions
-    from mqlake.lake.plan import plan
+    from mqlake.lake.plan import plan_read
 
     root = directory / "store"
     begin = make_files(root, int(size))
@@ -231,9 +231,9 @@ def planning(directory: Path, size: float) -> dict[str, float]:
             HeadsWriter(str(root)).run()
             figures["writing heads: CPU ms"] = (time.process_time() - began) * 1e3
         parsed = LogOptions.parse({"path": str(root), "splitSize": str(SPLIT), **options})
-        plan(parsed)
+        plan_read(parsed)
         began = time.process_time()
-        found = plan(parsed)
+        found = plan_read(parsed)
         figures[f"{name}: CPU ms"] = (time.process_time() - began) * 1e3
         figures[f"{name}: tasks"] = len(found.tasks)
         figures[f"{name}: MiB to read"] = found.bytes_to_read / MIB

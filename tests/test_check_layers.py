@@ -49,6 +49,7 @@ def test_rooms_in_a_room() -> None:
         "mqlake.store.check.info",
         "mqlake.formats.record",
         "mqlake.store",
+        "mqlake",  # was an IndexError
     ):
         assert offence_within(verify, allowed) == ""
     assert offence_within(SOURCE / "store" / "recovery.py", "mqlake.store.check.verify") == ""

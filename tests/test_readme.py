@@ -11,15 +11,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.documents import snippets
 from tests.interop.brokers import Server
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BIN = Path(sys.executable).parent
-
-
-def blocks(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return [text for of, text in found if of == language]
 
 
 @contextlib.contextmanager
@@ -45,8 +41,8 @@ def run(command: list[str], place: Path, environment: dict[str, str]) -> str:
 
 
 def test_everything_it_shows_works_in_its_order(tmp_path: Path) -> None:
-    make, serving, looking, mending = blocks("")
-    client, lake = blocks("python")
+    make, serving, looking, mending = snippets("README.md", "")
+    client, lake = snippets("README.md", "python")
     assert make.startswith("make demo")
     with served(tmp_path) as environment:
         started, _, rest = serving.partition("\n")

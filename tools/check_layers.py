@@ -194,7 +194,7 @@ def offence_within(path: Path, module: str) -> str:
     own = path.relative_to(SOURCE).with_suffix("").parts
     sub_room = ".".join(own[:2])
     target = module.split(".")[1:]
-    if len(own) < 3 or sub_room not in WITHIN or target[0] != own[0] or target[1:2] in ([], [own[1]]):
+    if len(own) < 3 or sub_room not in WITHIN or target[:1] != [own[0]] or target[1:2] in ([], [own[1]]):
         return ""
     return "" if target[1] in WITHIN[sub_room] else f"{sub_room} may not import mqlake.{'.'.join(target[:2])}"
 

@@ -86,7 +86,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(near: str | None) -> str:
-    """The end of a sentence about a name that nobody knows."""
+    """Returns the end of a sentence about a name that nobody knows."""
     return f"; did you mean {near!r}?" if near else ""
 
 
@@ -106,7 +106,7 @@ class NotThereError(ConfigError):
 
 
 class NotFoundError(UnknownKeyError):
-    """What was asked for by its name is not there: the same, with the nearest name that is."""
+    """Something that was asked for by its name is not there; names the nearest that is."""
 
     exit_code = 1
 
@@ -231,7 +231,7 @@ class UndecodableMessageError(FormatError):
         self.queue_id: int = message.queue_id
         self.queue_offset: int = message.queue_offset
         self.next_offset: int = message.next_offset
-        """Where the queue goes on after it."""
+        """Queue offset after the message."""
         # what was no record has no id
         self.msg_id: str = (message.uniq_key or message.msg_id) if message.store_size > 0 else ""
         self.offset, self.reason = 0, reason

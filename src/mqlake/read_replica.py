@@ -48,15 +48,15 @@ ASK_TIMEOUT_S = 10.0
 STATUS_S = 1.0
 TROUBLE_S = 15.0
 FINAL = frozenset(each.value for each in (Trouble.AHEAD, Trouble.DIVERGED, Trouble.REFUSED))
-"""Does not pass by itself."""
+"""Troubles that do not pass by themselves."""
 SLAVE_ID = "1"
 IN_STEP_BYTES = 1 << 20
-"""A replica that lacks less has caught up."""
+"""Bytes: a replica that lacks less has caught up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MasterFacts:
-    """What the master says of itself. `ha_address`: host:port of its port for slaves."""
+    """The master's report of itself. `ha_address`: host:port of its port for slaves."""
 
     address: str
     ha_address: str
@@ -68,7 +68,7 @@ class MasterFacts:
 
 
 async def ask_master(client: RemotingClient, address: str) -> MasterFacts:
-    """MqlakeError if it does not answer, ConfigError if it is no RocketMQ master."""
+    """Asks a master for its facts. MqlakeError if it does not answer, ConfigError if it is no RocketMQ master."""
 
     async def ask(code: RequestCode) -> RemotingCommand:
         return await client.call(address, RemotingCommand.create_request(code), ASK_TIMEOUT_S)
@@ -233,7 +233,7 @@ class ReadReplica:
         self.look()
 
     async def stop(self) -> None:
-        """Idempotent."""
+        """Stops the replica; a second call does nothing."""
         await self.controller.stop()
         self.status.state, self.status.following = "stopped", False
         self._write()
@@ -262,7 +262,7 @@ class ReadReplica:
         return status
 
     def _write(self) -> None:
-        """In one step; not synced, as it is written each second."""
+        """Writes the status in one step; not synced, as it is written each second."""
         self.status.updated_at = now_ms()
         path = os.path.join(self.directory, STATUS_FILE)
         with open(f"{path}.new", "w", encoding="utf-8") as file:

@@ -17,10 +17,9 @@ import pytest
 from mqlake.cli.main import cli
 from mqlake.cli.options import ExistingFile, ExistingPath
 from tests.cli.every_command import leaves
+from tests.documents import FENCE, ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("", "sh", "bash")
 SEPARATORS = set("|;&<>()")
 PLACEHOLDER = re.compile(r"…|\.\.\.|[A-Z]+")

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.documents import snippets
 from tests.interop.brokers import MqlakeBroker, Server
 from tests.waiting import PATIENCE_S
 
-DOCS = Path(__file__).parents[2] / "docs"
 BIN = Path(sys.executable).parent
 
 
 def snippet(page: str, language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
-    return str(found)
+    (found,) = snippets(f"docs/{page}", language)
+    return found
 
 
 def typed(commands: str, namesrv: str, place: Path) -> str:

@@ -284,7 +284,6 @@ def _runs(pid: int) -> bool:
         (["--set", "authorizationEnabled=true"], "needs authenticationEnabled"),
         (["--set", "brokrName=x"], "did you mean 'brokerName'?"),
         (["--host", "192.0.2.1"], "address; --host takes an address of this machine"),
-        (["--store", "file"], "file is not a directory"),
         (["--brokers=2", "--set=listenPort=1"], "cannot share"),
         (["--brokers=2", "--set=storePathCommitLog=/nowhere"], "cannot share"),
         (["--store=."], "itself a store"),
@@ -292,10 +291,16 @@ def _runs(pid: int) -> bool:
 )
 def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words):
     (tmp_path / "commitlog").mkdir()
-    (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     tmp_path = tmp_path / "data"
     assert words in refused(tmp_path, *arguments)
+
+
+def test_a_file_is_no_data_directory(tmp_path):
+    """It would fail at the first file in it, with an error of the system about a path that nobody has typed."""
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(cli, ["serve", "--store", str(tmp_path / "file")])
+    assert result.exit_code == 2 and "is a file" in result.stderr
 
 
 def test_it_says_where_it_listens_beside_what_it_advertises(tmp_path):

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from mqlake.remoting.loop import run
+from tests.documents import snippets
 from tests.interop.brokers import MqlakeBroker
 from tests.waiting import PATIENCE_S
 
 GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
 
 
-def snippets(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-
-
 def test_the_programs_run(mqlake_broker: MqlakeBroker) -> None:
     names: dict[str, Any] = {}
-    programs = snippets("python")
+    programs = snippets("docs/client.md", "python")
     assert len(programs) >= 7
     for program in programs:
         names.pop("main", None)
@@ -35,7 +31,7 @@ def test_the_programs_run(mqlake_broker: MqlakeBroker) -> None:
 
 
 def test_the_commands_run(mqlake_broker: MqlakeBroker, tmp_path: Path) -> None:
-    (commands,) = snippets("sh")
+    (commands,) = snippets("docs/client.md", "sh")
     environment = {
         **os.environ,
         "NAMESRV_ADDR": mqlake_broker.namesrv,

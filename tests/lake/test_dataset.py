@@ -24,7 +24,7 @@ from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.dataset import LogDataset
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.plan import plan
+from mqlake.lake.plan import plan_read
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, body_position, copy_store, decoded, flip_bit, log_files, row_of, seen
@@ -213,7 +213,7 @@ def test_bad_input(every_kind: Path, tmp_path: Path) -> None:
 
 def test_a_filter_on_offsets_reads_less(every_kind: Path) -> None:
     log = mqlake.lake.scan(every_kind)
-    planned = plan(log._options, conditions_of(pc.field("physicalOffset") < 1000))
+    planned = plan_read(log._options, conditions_of(pc.field("physicalOffset") < 1000))
     assert planned.bytes_to_read < planned.bytes_of_log / 2
 
 

@@ -16,7 +16,7 @@ import mqlake.lake
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreError, WrongFileSizeError
 from mqlake.lake.options import LogOptions, option_texts
-from mqlake.lake.plan import plan
+from mqlake.lake.plan import plan_read
 from mqlake.store.archive.offload import offload
 from tests.lake.heads.logs import random_records, write_log
 from tests.lake.s3 import BUCKET, S3Server, s3_server
@@ -148,7 +148,7 @@ def test_heads_come_along_and_say_what_to_read(
         assert rows_of(found) == rows_of(whole.filter(question).select(COLUMNS)) and found.num_rows < 80
         # heads, how the log ends that they are of, and what of it is read
         assert s3.requests["GET"] <= 3 * len(files) + found.num_rows + LISTINGS
-    planned = plan(
+    planned = plan_read(
         LogOptions.parse(
             option_texts(
                 [str(store)],

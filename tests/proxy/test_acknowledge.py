@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mqlake.base.clock import now_ms
 from mqlake.message import ReceiptHandle
 from mqlake.proxy.acknowledge import Acknowledger, current_handle
-from mqlake.proxy.renewal import Renewal
+from mqlake.proxy.clients import Renewal
 from mqlake.proxy.status import StatusError
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code

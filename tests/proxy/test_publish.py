@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import io
 import zlib
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 
 from mqlake.base.clock import now_ms
-from mqlake.proxy.publish import jump_hash, recall_broker, zlib_of_gzip
-from mqlake.proxy.status import StatusError
+from mqlake.proxy.publish import jump_hash, zlib_of_gzip
 from mqlake.proxy.v2.definition_pb2 import Code, Encoding, Message, MessageType
 from mqlake.proxy.values import duration, timestamp
 from tests.proxy.live import Peer, message, on_a_broker
@@ -190,11 +188,3 @@ def test_an_unknown_topic_is_made_or_not_as_the_broker_allows(tmp_path: Path):
 
     on_a_broker(tmp_path / "a", allowed)
     on_a_broker(tmp_path / "b", forbidden, autoCreateTopicEnable="false")
-
-
-def test_handles_to_recall_name_their_broker():
-    text = "v1 TD broker-a 1795310562001 01AABBCCDDEEFF00010B13DDB900000006"
-    assert recall_broker(base64.urlsafe_b64encode(text.encode()).decode()) == "broker-a"
-    for bad in ("", "garbage", base64.urlsafe_b64encode(b"v2 a b c d").decode()):
-        with pytest.raises(StatusError, match="recall handle is invalid"):
-            recall_broker(bad)

@@ -8,9 +8,8 @@ from mqlake.base.clock import now_ms
 from mqlake.errors import RemotingTimeoutError
 from mqlake.message import ReceiptHandle
 from mqlake.proxy.acknowledge import Acknowledger
-from mqlake.proxy.clients import Client, Clients
+from mqlake.proxy.clients import Client, Clients, Renewal
 from mqlake.proxy.renew import FAILURES_MAX, LONGEST_MS, STEPS_MS, Renewer
-from mqlake.proxy.renewal import Renewal
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.consume import ChangeInvisibleTimeRequestHeader
 from tests.proxy.popping import popping

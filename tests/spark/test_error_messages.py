@@ -16,14 +16,14 @@ from mqlake.spark.error_messages import (
     HIDE_TRACEBACK,
     WORKER_LATE,
     reason,
-    tells_reasons,
+    short_errors,
     when_workers_start,
 )
 from tests.spark.stores import copy_store, log_files, overwrite
 from tests.spark.streams import catch_up
 
 
-@tells_reasons
+@short_errors
 class Source:
     def rows(self, error: Exception | None) -> Iterator[int]:
         yield 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from mqlake.lake.live.options import READ_OPTIONS, WRITE_OPTIONS
 from mqlake.lake.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
 from mqlake.spark.error_messages import when_workers_start
 from mqlake.spark.rocketmq.sink import COLUMNS as SINK_COLUMNS
+from tests.documents import snippets
 from tests.interop.brokers import MqlakeBroker
 from tests.spark.rocketmq.test_source import fill, options, source
 from tests.waiting import until
@@ -29,12 +29,12 @@ OF_SPARK = {"paths", "checkpointLocation", "queryName"}
 def test_the_snippets_run(
     spark: SparkSession, every_kind: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(snippets) >= 14
+    found = snippets("docs/spark.md", "python")
+    assert len(found) >= 14
     names: dict[str, Any] = {}
     with MqlakeBroker(tmp_path / "broker") as broker:
         fill(broker, "Orders", 30)
-        for snippet in snippets:
+        for snippet in found:
             code = (
                 snippet.replace("/data/store", str(every_kind))
                 .replace("/data/", f"{tmp_path}/")

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import mqlake.spark
-from mqlake.cli.spark.shared import asked_again
+from mqlake.cli.spark.shared import retry_once
 from mqlake.spark.requirements import QUICK_PYTHON
 from mqlake.spark.session_helper import quick_python
 from tests.waiting import PATIENCE_S, until
@@ -58,7 +58,7 @@ def test_what_is_asked_after_an_interrupt_is_asked_twice() -> None:
             raise Py4JNetworkError("Answer from Java side is empty")
         return len(asked)
 
-    assert asked_again(ask) == 2
+    assert retry_once(ask) == 2
 
 
 def made_in(directory: str) -> list[str]:

@@ -9,16 +9,13 @@ import sys
 from pathlib import Path
 
 from mqlake.testing import RocketMQ
+from tests.documents import snippets
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
-
-
 def test_the_suite_runs(tmp_path: Path) -> None:
-    test, fixture = blocks("python")
+    test, fixture = snippets("docs/testing.md", "python")
     uses_it = "\n\ndef test_own(own_rocketmq):\n    assert own_rocketmq.namesrv\n"
     (tmp_path / "test_guide.py").write_text(test + "\n\n" + fixture + uses_it)
     done = subprocess.run(
@@ -32,7 +29,7 @@ def test_the_suite_runs(tmp_path: Path) -> None:
 
 
 def test_what_is_named_is_there() -> None:
-    (shown,) = blocks("json")
+    (shown,) = snippets("docs/testing.md", "json")
     assert json.loads(shown).keys() == {"namesrv", "brokers", "grpc", "store"}
     names = re.findall(r"`rocketmq\.(\w+)", GUIDE)
     assert len(names) == 6

@@ -34,9 +34,9 @@ BODIES: dict[str, Callable[[bytes], Any]] = {
     "bytes": lambda body: body,
     "json": orjson.loads,
 }
-"""What the column `body` has."""
+"""Kinds of the column `body`."""
 OWN_PROPERTIES = frozenset({"TAGS", "KEYS", "UNIQ_KEY", "WAIT", "CLUSTER", "MSG_REGION", "TRACE_ON"})
-"""Of the protocol, or with a column of their own."""
+"""Properties of the protocol, or with a column of their own."""
 
 
 class LostMessagesError(ClientError):
@@ -185,7 +185,7 @@ def seconds_of(ms: int) -> float | None:
 
 
 def _reader(topic: _Topic) -> Callable[[], Iterator[list[dict[str, Any]]]]:
-    """A plain function, as dlt wants one."""
+    """Returns a plain function, as dlt wants one."""
 
     def rows() -> Iterator[list[dict[str, Any]]]:
         yield from topic.rows()

@@ -59,8 +59,8 @@ class HeldMessages:
     async def kept(
         self, receiving: Coroutine[Any, Any, list[Held]], late: Callable[[list[Held]], None] | None = None
     ) -> list[Held]:
-        """What `receiving` brings in hand. It goes on when nobody waits for it any more, and what comes then is given
-        to `late`, or goes back: it is not kept from others for all of its invisible time."""
+        """Returns the messages that `receiving` brings in hand. It goes on when nobody waits for it any more, and
+        what comes then is given to `late`, or goes back: it is not kept from others for all of its invisible time."""
         task = asyncio.ensure_future(receiving)
         try:
             return await asyncio.shield(task)
@@ -83,7 +83,7 @@ class HeldMessages:
         messages: Iterable[MessageClientExt],
         settled: Callable[[], None] = _nothing,
     ) -> list[Held]:
-        """What was just received for `invisible_s`. `settled` is called when one is no longer in hand."""
+        """Takes in hand messages just received for `invisible_s`. `settled` is called when one is no longer in hand."""
         renew_at = time.monotonic() + self.invisible_s / 3
         found = [Held(message, consumer, renew_at, settled) for message in messages]
         self._held.update(found)

@@ -33,14 +33,14 @@ AWAY = (NoNameServerError, NoMasterError, BrokerNotFoundError, RemotingConnectEr
 
 
 def is_away(error: MqlakeError) -> bool:
-    """Whether it may be mended by itself: the cluster, or a part of it, is not there."""
+    """Returns True if the error may end by itself: the cluster, or a part of it, is not there."""
     return isinstance(error, AWAY) and not isinstance(error, CertificateError)
 
 
 async def until_there(
     work: Callable[[], Awaitable[T]], timeout_s: float | None, say: Callable[[str], object]
 ) -> T:
-    """What `work` returns; it is called again while the cluster is away.
+    """Returns the result of `work`, which is called again while the cluster is away.
 
     timeout_s: seconds after which the last error is raised; 0: the first one, None: never.
     say: gets a line for each error that is not raised.

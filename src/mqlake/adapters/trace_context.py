@@ -16,7 +16,7 @@ FIELDS = ("traceparent", "tracestate", "baggage")
 
 
 def trace_properties(headers: Mapping[str, Any] | None) -> dict[str, str]:
-    """What of `headers` is a trace's context; empty without instrumentation."""
+    """Returns the part of `headers` that is a trace's context; empty without instrumentation."""
     if not headers:
         return {}
     return {name: value for name in FIELDS if isinstance(value := headers.get(name), str) and value}

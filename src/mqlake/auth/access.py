@@ -246,7 +246,7 @@ class AccessControl:
                 raise self._denied(AUTHORIZATION, user.name, ip, request, verdict.why)
 
     def needs_of(self, command: RemotingCommand) -> Sequence[Need] | None:
-        """What a request needs; None: a super user."""
+        """Returns the needs of a request; None: a super user."""
         rule = RULES.get(command.code)
         if rule is None or rule.supers_only:
             return None

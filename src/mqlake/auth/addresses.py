@@ -15,7 +15,7 @@ EVERYBODY = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
 
 
 def address_pattern(text: str) -> Matches:
-    """What says if an address (without its port) fits the pattern; nobody's for an empty text. ConfigError."""
+    """Returns a test of an address (without its port) for the pattern; an empty text fits nobody. ConfigError."""
     text = text.strip()
     if not text:
         return lambda _: False

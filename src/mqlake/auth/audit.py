@@ -35,7 +35,7 @@ class Audit:
         self._in_window: Counter[str] = Counter()
 
     def note(self, step: str, who: str, ip: str, request: str, why: str) -> bool:
-        """Notes a refusal; whether its address has too many in this second. `who`: see `shown`."""
+        """Notes a refusal; returns True if its address has too many in this second. `who`: see `shown`."""
         self.refused[step, request] += 1
         now = self._clock()
         line = (step, who, ip, why)

@@ -151,7 +151,7 @@ class AuthConfig(Settings):
 
     @property
     def inner_credentials(self) -> Credentials | None:
-        """What this broker signs with; None: nothing."""
+        """The credentials that this broker signs with; None: it does not sign."""
         value = _object(self.inner_client_authentication_credentials, "innerClientAuthenticationCredentials")
         if not value:
             return None
@@ -161,7 +161,7 @@ class AuthConfig(Settings):
         return Credentials(access_key, secret_key, value.get("securityToken") or "")
 
     def first_users(self) -> list[Credentials]:
-        """Those to be made super users if nobody has their name. ConfigError."""
+        """The users to be made super users if nobody has their name. ConfigError."""
         found = []
         value = _object(self.init_authentication_user, "initAuthenticationUser")
         if value:
@@ -174,7 +174,7 @@ class AuthConfig(Settings):
 
     @property
     def plain_acl_directory(self) -> str:
-        """Where plain_acl.yml is. ConfigError."""
+        """The directory of plain_acl.yml. ConfigError."""
         home = os.environ.get("ROCKETMQ_HOME")
         if not self.acl_directory and not home:
             raise ConfigError("aclDirectory, or $ROCKETMQ_HOME, must say where plain_acl.yml is")

@@ -83,7 +83,7 @@ _PATTERN_RANK = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
 
 
 def rank(entry: PolicyEntry) -> tuple[bool, int, int, bool]:
-    """The lowest decides."""
+    """A sort key of entries that match: the entry with the lowest one decides."""
     resource = entry.resource
     return (
         resource.type is ResourceType.ANY,

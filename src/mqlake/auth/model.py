@@ -118,7 +118,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What an entry is about, or (a literal) what a request needs."""
+    """A resource that an entry is about, or (a literal) that a request needs."""
 
     type: ResourceType
     name: str = ""

@@ -104,7 +104,7 @@ class Account:
 
 @dataclass(frozen=True)
 class PlainAcl:
-    """What the files say."""
+    """The contents of the files."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
     white: tuple[Matches, ...] = ()
@@ -143,7 +143,7 @@ class PlainAccess:
 
     @property
     def acl(self) -> PlainAcl:
-        """What counts now."""
+        """The rules in force."""
         self._look()
         return self._acl
 

@@ -122,7 +122,7 @@ def _value(node: Any) -> Any:
 
 
 def _file_with(directory: str, access_key: str) -> str | None:
-    """The file whose account counts."""
+    """Returns the file whose account of this key counts; None if no file has one."""
     return next((path for path in files_of(directory) if access_key in read_file(path).accounts), None)
 
 

@@ -1,4 +1,4 @@
-"""What each request needs: one table from request code to resources and actions.
+"""The needs of each request: one table from request code to resources and actions.
 
     rule = RULES[RequestCode.PULL_MESSAGE]
     rule.needs(command, context)     [Topic:T Sub, Group:G Sub]
@@ -57,7 +57,7 @@ class UnclearRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a server knows that requests do not say."""
+    """Facts that a server knows and requests do not say."""
 
     cluster_name: str
     topic_at: Callable[[int], str | None] = lambda offset: None
@@ -76,8 +76,9 @@ class Part:
     names: Names
     where: str
     """For the documentation: the field, or what else has the name."""
-    retry: tuple[Action, ...] = ()
-    """Of a topic: what a retry topic needs of its group; empty: it may be that of the request's own group."""
+    retry_actions: tuple[Action, ...] = ()
+    """If the topic is a retry topic: the actions needed on its group; empty: it may be that of the request's own
+    group."""
     own_group: Names | None = None
     fields: tuple[str, ...] | None = None
     """The fields that decide which names there are; None: there is more to it."""
@@ -97,7 +98,7 @@ class Part:
 
     def _retry_needs(self, name: str, command: RemotingCommand, context: Context) -> Iterable[Need]:
         if self.own_group is None:
-            yield need(Resource.group(name), *(self.retry or self.actions))
+            yield need(Resource.group(name), *(self.retry_actions or self.actions))
             return
         for group in self.own_group(command, context):
             if name == group:

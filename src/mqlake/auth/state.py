@@ -39,7 +39,7 @@ class State:
     """By user name."""
 
     def supers(self) -> list[User]:
-        """Those who can still do something."""
+        """Returns the super users who are enabled."""
         return [user for user in self.users.values() if user.is_super and user.is_enabled]
 
 

@@ -48,7 +48,7 @@ class Sealer:
     """Seals passwords with one key."""
 
     def __init__(self, key: bytes) -> None:
-        """MissingPartError."""
+        """Raises MissingPartError."""
         try:
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM

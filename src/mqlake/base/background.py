@@ -29,7 +29,7 @@ KEEPS_FAILING = 3
 
 _lock = threading.Lock()
 _failed: weakref.WeakSet[BackgroundWork] = weakref.WeakSet()
-"""Whose last round failed; a loop that has ended is forgotten with its work."""
+"""Work whose last round failed; a loop that has ended is forgotten with its work."""
 
 
 class BackgroundWork:
@@ -45,7 +45,7 @@ class BackgroundWork:
         self._log = ThrottledLog(logger, logging.WARNING)
 
     def round(self) -> Self:
-        """What the statements of one round stand in."""
+        """A context manager around the statements of one round."""
         return self
 
     def worked(self) -> None:
@@ -94,7 +94,7 @@ class BackgroundWork:
 
 
 def failing() -> list[str]:
-    """What keeps failing in this process: a sentence for each."""
+    """Returns a sentence for each work of this process that keeps failing."""
     with _lock:
         found = [work for work in _failed if work.failures >= KEEPS_FAILING]
     return sorted(f"{work.name} has failed {work.failures} times: {work.last_error}" for work in found)

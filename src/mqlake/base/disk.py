@@ -20,7 +20,7 @@ class DiskSpace:
 
     @classmethod
     def of(cls, path: str) -> DiskSpace:
-        """That of the disk which holds `path`. OSError."""
+        """The space of the disk that holds `path`. OSError."""
         disk = os.statvfs(path)
         used = disk.f_blocks - disk.f_bfree
         return cls(used * disk.f_frsize, disk.f_bavail * disk.f_frsize)

@@ -15,7 +15,7 @@ from typing import Any, dataclass_transform
 
 _FIELDS = "__dataclass_fields__"
 _OWN = "_own_fields"
-"""What a class itself lists: name → annotation, and name → default."""
+"""The attribute with what a class itself lists: name → annotation, and name → default."""
 _MADE = ("__init__", "__repr__", "__eq__", "__dataclass_params__", "__match_args__")
 _lock = threading.RLock()
 

@@ -35,8 +35,8 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong with a connection or a listener, never empty. The texts of event loops and of create_server
-    repeat the address, so the system's own is taken where there is one."""
+    """Says what went wrong with a connection or a listener; never empty. The texts of event loops and of
+    create_server repeat the address, so the system's own is taken where there is one."""
     number = error.errno if isinstance(error, OSError) else None
     if number and number > 0:  # an unknown host name has one below 0
         text = os.strerror(number)

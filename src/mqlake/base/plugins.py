@@ -48,8 +48,8 @@ def load_plugin(group: str, name: str) -> Plugin:
 
 
 def _may_be_offered(group: str) -> bool:
-    """Whether an installed package may have plug-ins of `group`: importlib.metadata, which knows, takes 1.6 MB, and
-    most processes have no plug-in."""
+    """Returns True if an installed package may have plug-ins of `group`: importlib.metadata, which knows, takes 1.6
+    MB, and most processes have no plug-in."""
     if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if not _is_pythons(finder)):
         return True
     header = f"[{group}]".encode()

@@ -48,7 +48,7 @@ AUTH_KEYS: dict[str, UnusedKey] = table(
         statefulAuthorizationCacheExpiredSecond=60,
     ),
 )
-"""Of AuthConfig."""
+"""Keys of AuthConfig."""
 
 BROKER_KEYS: dict[str, UnusedKey] = table(
     refused(
@@ -216,7 +216,7 @@ BROKER_KEYS: dict[str, UnusedKey] = table(
     ),
     harmless("There is no directory of an installation.", rocketmqHome=None),
 )
-"""Of BrokerConfig."""
+"""Keys of BrokerConfig."""
 
 STORE_KEYS: dict[str, UnusedKey] = table(
     refused(_NO_SYNC_STATE_SET, allAckInSyncStateSet=False),
@@ -349,7 +349,7 @@ STORE_KEYS: dict[str, UnusedKey] = table(
         putConsumeQueueDataByFileChannel=True,
     ),
 )
-"""Of MessageStoreConfig."""
+"""Keys of MessageStoreConfig."""
 
 REMOTING_KEYS: dict[str, UnusedKey] = table(
     refused("other servers would be called without TLS. Set tls.enable=true instead", useTLS=False),
@@ -389,7 +389,7 @@ REMOTING_KEYS: dict[str, UnusedKey] = table(
         enableReconnectForGoAway=True,
     ),
 )
-"""Of NettyServerConfig and NettyClientConfig."""
+"""Keys of NettyServerConfig and NettyClientConfig."""
 
 NAMESRV_KEYS: dict[str, UnusedKey] = table(
     refused(
@@ -412,4 +412,4 @@ NAMESRV_KEYS: dict[str, UnusedKey] = table(
         waitSecondsForService=45,
     ),
 )
-"""Of NamesrvConfig."""
+"""Keys of NamesrvConfig."""

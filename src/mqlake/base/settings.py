@@ -164,7 +164,8 @@ class Settings:
     @classmethod
     @functools.cache
     def described(cls) -> tuple[Mapping[str, str], Mapping[str, Setting]]:
-        """What attributes_of and settings_of give, made once: each new configuration looks at it several times."""
+        """The results of attributes_of and settings_of, made once: each new configuration looks at them several
+        times."""
         fields = [field for field in dataclasses.fields(cls) if "setting" in field.metadata]
         settings: list[Setting] = [field.metadata["setting"] for field in fields]
         keys = [one.key or camel_case(field.name) for one, field in zip(settings, fields, strict=True)]
@@ -237,7 +238,7 @@ class UnusedKey:
 
 
 NEARLY_THE_SAME = 0.8
-"""Of difflib: `flushDiskTyp`, `flush.disk.type` and `flushDisk` are meant to be flushDiskType."""
+"""Cutoff for difflib: `flushDiskTyp`, `flush.disk.type` and `flushDisk` are meant to be flushDiskType."""
 
 
 def _plain(key: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def unencodable(text: str) -> str:
-    """What UTF-8 cannot hold in `text`, as the rest of a sentence; empty if it can hold it all."""
+    """Names what UTF-8 cannot hold in `text`, as the rest of a sentence; empty if it can hold it all."""
     if text.isascii():
         return ""
     try:

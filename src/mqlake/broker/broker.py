@@ -37,7 +37,7 @@ from mqlake.store.ha.ha_service import SlaveStatus
 from mqlake.store.message_store import DefaultMessageStore
 
 WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, "rmq_sys_wheel_timer"})
-"""Where messages wait for their real topic."""
+"""Topics in which messages wait for their real topic."""
 
 
 class Broker:
@@ -52,13 +52,13 @@ class Broker:
         self.store_config = store_config
         self.clock_ms = clock_ms
         self.port = 0
-        """Where it listens; 0 before the start."""
+        """The port it listens on; 0 before the start."""
         self.ha_port = 0
-        """Where it listens for slaves; 0 when it does not."""
+        """The port for slaves; 0 when it does not listen for them."""
         self.is_master_away: Callable[[], bool] = lambda: False
-        """A slave's: whether its master cannot be reached, so that it holds pulls itself."""
+        """Returns True on a slave that cannot reach its master, and so holds pulls itself."""
         self.slaves: Callable[[], Sequence[SlaveStatus]] = tuple
-        """Those that follow this broker."""
+        """Returns the status of every slave connected to this master."""
         self.behind_master: Callable[[], tuple[int, bool]] = lambda: (0, False)
         """A slave's: bytes that it lacks of its master's log, and whether it follows."""
         self.failover_status: Callable[[], dict[str, str]] = dict

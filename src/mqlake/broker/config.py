@@ -72,7 +72,7 @@ class MetricsExporterType(enum.Enum):
 
 
 class GrpcServerKind(enum.Enum):
-    """Whose HTTP/2 the gRPC endpoint uses."""
+    """The HTTP/2 implementation that the gRPC endpoint uses."""
 
     nghttp2 = "nghttp2"
     grpcio = "grpcio"
@@ -432,7 +432,7 @@ class BrokerConfig(Settings):
 
     @property
     def advertised_host(self) -> str:
-        """Where clients reach this broker."""
+        """The host at which clients reach this broker."""
         return parse_advertised(self.advertise)[0] or self.broker_ip1
 
     @property

@@ -106,7 +106,7 @@ class BrokerController:
         self.replication = Replication(broker, self.registration, self.schedule_message_service, self.timers)
         self.replication.on_promoted = self._start_as_master
         self.failover = self._make_failover()
-        """Who says whether this broker is master, if not its configuration."""
+        """Decides in place of the configuration which broker of the group is master."""
         self.transaction_metrics = TransactionMetrics(os.path.join(directory, "transactionMetrics"), clock_ms)
         self.transactional_message_service = self._make_transactional_message_service()
         self.transactional_message_check_service = TransactionalMessageCheckService(
@@ -268,7 +268,7 @@ class BrokerController:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0 before the start."""
+        """The port it listens on; 0 before the start."""
         return self.broker.port
 
     @property
@@ -371,7 +371,7 @@ class BrokerController:
         return self.pull_request_hold_service.holds_any or bool(pops.pop_polling or pops.notification_polling)
 
     def _start_as_master(self) -> None:
-        """What a slave does not run, and starts when it is promoted."""
+        """Starts the services that a slave does not run."""
         self.schedule_message_service.correct_delay_offset()
         if self.timers is not None:
             self.timers.start_dequeue()

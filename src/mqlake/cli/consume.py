@@ -370,7 +370,7 @@ class _Job:
     taken: int = 0
     skipped: int = 0
     ends: dict[MessageQueue, int] = field(default_factory=dict)
-    """Where to stop: the ends of the queues at the start, or what --until says; empty: nowhere."""
+    """The offsets to stop at: the ends of the queues at the start, or what --until says; empty: nowhere."""
 
     async def run(self, group: str, where: ClientConfig, report: Progress) -> None:
         stop = stop_on_signals()

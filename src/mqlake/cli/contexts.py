@@ -38,7 +38,7 @@ class Context:
     secret_key: str = dataclasses.field(default="", repr=False)
 
     def shown(self) -> dict[str, Any]:
-        """What is set, with the secret masked."""
+        """Returns the settings, with the secret masked."""
         found = {key: getattr(self, name) for name, key in _KEYS.items() if getattr(self, name)}
         return found | ({"secretKey": "******"} if self.secret_key else {})
 

@@ -49,7 +49,7 @@ class Status(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and, unless it is OK, what to do."""
+    """A subject, what was found, and, unless it is OK, what to do."""
 
     name: str
     status: Status
@@ -144,7 +144,7 @@ def clock_is_kept() -> bool:
 
 
 def ports() -> Iterator[Check]:
-    """Those of `mqlake serve`."""
+    """Checks the ports of `mqlake serve`."""
     for name, port in SERVE_PORTS:
         try:
             socket.create_server(("127.0.0.1", port)).close()
@@ -163,9 +163,9 @@ def ports() -> Iterator[Check]:
 def directory(path: str, *, named: bool) -> Iterator[Check]:
     """The disk that a data directory is on, and the stores in it; a directory that was named has to be there."""
     from mqlake.store.config import MessageStoreConfig
+    from mqlake.store.files.store_directory import why_not_a_directory
 
-    if named and not os.path.isdir(path):
-        text = "a store is a directory" if os.path.exists(path) else "there is no such directory"
+    if text := why_not_a_directory(path, must_exist=named):
         yield Check(f"store {path}", Status.PROBLEM, text, "name the data directory of a broker with --store")
     there = Path(path).absolute()
     while not there.exists():
@@ -179,7 +179,8 @@ def directory(path: str, *, named: bool) -> Iterator[Check]:
 
 
 def disk(path: str, needed: int = 0) -> Check:
-    """What a broker with default settings thinks of it; `needed`: bytes that it will allocate when it starts there."""
+    """Checks a disk by the rules of a broker with default settings; `needed`: bytes that it will allocate when it
+    starts there."""
     from mqlake.store.clean import DiskThresholds, judge_disk
     from mqlake.store.config import MessageStoreConfig
 

@@ -1,4 +1,4 @@
-"""What an acknowledgement is worth under a store's settings, in the one line that a starting broker shows."""
+"""Says what an acknowledgement is worth under a store's settings, in the one line that a starting broker shows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mqlake.store.config import BrokerRole, FlushDiskType, MessageStoreConfig
 
 
 def acknowledgement_text(config: MessageStoreConfig) -> str:
-    """What survives a power cut, as `docs/operations.md` has it, and the settings that decide it."""
+    """Says what survives a power cut, as `docs/operations.md` has it, and names the settings that decide it."""
     if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         text = "an acknowledged message survives a power cut (flushDiskType=SYNC_FLUSH)"
     else:

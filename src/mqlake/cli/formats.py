@@ -24,12 +24,12 @@ _format = ContextVar("format", default="table")
 
 
 def is_wide() -> bool:
-    """Whether tables have all their columns."""
+    """Returns True if tables have all their columns."""
     return _format.get() == "wide"
 
 
 def is_yaml() -> bool:
-    """Whether what would be JSON is YAML."""
+    """Returns True if YAML is printed in place of JSON."""
     return _format.get() == "yaml"
 
 
@@ -67,7 +67,7 @@ def yaml_text(value: Any, indent: int = 0) -> str:
 
 
 def _after(value: Any, indent: int, *, in_list: bool = False) -> str:
-    """What follows a key or a dash."""
+    """Returns the text that follows a key or a dash."""
     if not (isinstance(value, dict | list) and value):
         return f" {_scalar(value)}\n"
     text = yaml_text(value, indent + 1)

@@ -77,8 +77,8 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
 
 def _is_journal(stream: IO[str]) -> bool:
-    """Whether it is the one that systemd gave the service: JOURNAL_STREAM is its device and inode (systemd.exec(5)),
-    and is there as well for processes that write elsewhere."""
+    """Returns True if `stream` is the one that systemd gave the service: JOURNAL_STREAM is its device and inode
+    (systemd.exec(5)), and is there as well for processes that write elsewhere."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):  # no file, or a closed one

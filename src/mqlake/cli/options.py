@@ -107,16 +107,15 @@ def confirm(what: str, *, yes: bool, as_json: bool) -> None:
     click.confirm(f"{what}?", abort=True, err=True)
 
 
+def assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    """The callback of a repeatable option KEY=VALUE, of which the command gets a mapping."""
+    return parse_assignments(value)
+
+
 def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     settings = parse_assignments(value)
     MessageStoreConfig.from_mapping(settings)  # raises ConfigError for an unknown key or an invalid value
     return settings
-
-
-def require_directory(path: str) -> None:
-    """ConfigError for a file where a data directory is or will be made."""
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise ConfigError(f"{path} is not a directory")
 
 
 def size_option(name: str, default: str, help: str, least: int = 1) -> Callable[[Command], Command]:

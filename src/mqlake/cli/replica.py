@@ -111,7 +111,7 @@ async def _follow(
 
 
 class _Display:
-    """What a replica says of itself: progress until it has caught up, and each new line of text once."""
+    """Shows a replica's status: progress until it has caught up, and each new line of text once."""
 
     def __init__(self, report: Progress, as_json: bool) -> None:
         self._report = report

@@ -28,7 +28,7 @@ from mqlake.base.open_files import raise_open_files_limit
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.durability import acknowledgement_text
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import SMALL_STORE, Whole, accept_loss_option, port_to_choose, require_directory
+from mqlake.cli.options import SMALL_STORE, Whole, accept_loss_option, port_to_choose
 from mqlake.cli.output import note, note_where_it_listens, print_json_line, size_text, time_text
 from mqlake.cli.stopping import stop_event
 from mqlake.errors import ConfigError, MqlakeError
@@ -55,7 +55,13 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
 
 @click.command()
 @click.option(
-    "--store", "directory", metavar="DIR", default="mqlake-data", show_default=True, help="Data directory."
+    "--store",
+    "directory",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    default="mqlake-data",
+    show_default=True,
+    help="Data directory.",
 )
 @click.option(
     "--namesrv-port",
@@ -195,7 +201,6 @@ def serve(
     common = {key: value for key, value in common.items() if is_known(key)}  # passed on to brokers as --set
     for properties in (common, chosen):
         properties.pop("grpcServerPort", None)
-    require_directory(directory)
     if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
         raise ConfigError(
             f"{directory} is itself a store, not a directory of brokers; use --set storePathRootDir={directory}"
@@ -254,7 +259,7 @@ class _Console(NamedTuple):
 
 
 class _Grpc(NamedTuple):
-    """Where gRPC clients are served; port -1: not at all. `asked`: it is an error if that is not possible."""
+    """The endpoint for gRPC clients; port -1: none. `asked`: it is an error if that is not possible."""
 
     port: int
     asked: bool
@@ -362,7 +367,7 @@ def _slaves(masters: list[dict[str, str]], replicas: int, metrics_port: int) -> 
 
 
 def _title(properties: Mapping[str, str]) -> str:
-    """What a broker process is called: masters by their name."""
+    """Returns the name of a broker process: masters are called by theirs."""
     number = int(properties.get("brokerId", "0"))
     return f"{properties['brokerName']} slave {number}" if number else properties["brokerName"]
 
@@ -551,7 +556,7 @@ async def _started(
 
 
 def _access_directory(properties: Mapping[str, str]) -> str:
-    """Where a broker keeps its users."""
+    """Returns the directory in which a broker keeps its users."""
     return properties.get("authConfigPath") or os.path.join(properties["storePathRootDir"], "config")
 
 
@@ -663,7 +668,7 @@ class _Children:
         return process
 
     def restart(self) -> None:
-        """All are ready: from now on one that ends is restarted."""
+        """Restarts from now on every process that ends: all are ready."""
         self._ready = True
 
     async def _keep(

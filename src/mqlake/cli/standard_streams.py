@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXIT_ERROR = 1
 EXIT_NOT_FOUND = 1
-"""Of a search that found nothing, as grep's."""
+"""Exit status of a search that found nothing, as grep's."""
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 """The status of a filter that SIGPIPE ended."""
 
@@ -33,7 +33,7 @@ STDOUT = "standard output"
 """Name of stdout in errors."""
 
 Status = str | int | None
-"""Of SystemExit."""
+"""The argument of SystemExit."""
 
 
 class _StandardOutput(io.FileIO):

@@ -1,4 +1,4 @@
-"""What a terminal gets: text of others without the characters that would steer it.
+"""Makes text of others safe for a terminal: without the characters that would steer it.
 
 Messages are what somebody sent: ESC sequences in them may rewrite the screen or type commands, BEL rings, U+202E turns
 text around. A terminal shows such characters as the escapes of JSON; a pipe or a file gets the bytes as they are.

@@ -296,7 +296,7 @@ class Admin(Service):
         await write(configs.keys() - incoming)
 
     async def _mappings(self, topic: str) -> list[TopicQueueMappingDetail]:
-        """What its brokers know of a static topic; empty for another topic."""
+        """Returns the mappings of a static topic that its brokers know; empty for another topic."""
         try:
             route = await self.name_servers.get_topic_route_info(topic)
         except ResponseError as error:

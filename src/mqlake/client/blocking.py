@@ -43,7 +43,7 @@ Inner = TypeVar("Inner")
 AnyClient = TypeVar("AnyClient", bound=ClientBase)
 
 BlockingListener = Callable[[list[MessageClientExt], ConsumeContext], ConsumeResult | None]
-"""What a PushConsumer calls: see there."""
+"""A listener of a PushConsumer: see there."""
 
 
 def _waiting(

@@ -18,7 +18,7 @@ from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 @checked
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """Where a cluster is, and how to talk to it. Names are those of RocketMQ's ClientConfig.
+    """The address of a cluster, and how to talk to it. Names are those of RocketMQ's ClientConfig.
 
     namesrv_addr: host:port of a name server; several with `;` between.
     instance_name: part of the client id. Empty: the process and the time, so that no two are the same.

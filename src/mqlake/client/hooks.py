@@ -31,7 +31,7 @@ Context = TypeVar("Context")
 class SendMessageContext:
     producer_group: str
     message: Message
-    """Of a batch the message that holds it."""
+    """The message; of a batch, the one that holds it."""
     batch: Sequence[Message] | None
     message_queue: MessageQueue
     broker_addr: str
@@ -50,7 +50,7 @@ class ConsumeMessageContext:
     message_queue: MessageQueue
     messages: list[MessageClientExt]
     success: bool = False
-    """After: whether they are consumed."""
+    """After: True if they are consumed."""
     status: str = ""
     """After: the ConsumeResult, or the name of the exception."""
     mq_trace_context: Any = None
@@ -66,7 +66,7 @@ class SendMessageHook(Protocol):
 
 @runtime_checkable
 class MessageCreatedHook(Protocol):
-    """What a SendMessageHook may have besides."""
+    """A method that a SendMessageHook may have besides."""
 
     def message_created(self, message: Message) -> None: ...
 

@@ -60,4 +60,4 @@ class LoopThread:
 
 
 LOOP_THREAD = LoopThread()
-"""That of this process."""
+"""The loop of this process."""

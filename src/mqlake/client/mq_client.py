@@ -430,7 +430,7 @@ class MQClientInstance(Service):
                 await consumer.persist_consumer_offset()
 
     def _work_of(self, consumer: MQConsumerInner, name: str) -> BackgroundWork:
-        """What is done for one consumer; its failure stops no other's."""
+        """Returns the work that is done for one consumer; its failure stops no other's."""
         works = self._works.setdefault(consumer, {})
         if name not in works:
             works[name] = BackgroundWork(f"group {consumer.group}: {name}", logger)

@@ -1,4 +1,4 @@
-"""What an operator sees of a cluster that takes more than one request, or more than an answer as it is.
+"""Views of a cluster for operators that take more than one request, or more than an answer as it is.
 
 Rates, how far groups are behind, who consumes, how replication is. `mqlake admin` prints it, the
 console shows it.
@@ -85,7 +85,7 @@ async def connected_clients(admin: Admin, group: str) -> list[str]:
 
 
 async def running_info(admin: Admin, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
-    """What a consumer reports of itself. Raises the last broker's ResponseError if it is connected to none."""
+    """Returns a consumer's report of itself. Raises the last broker's ResponseError if it is connected to none."""
     failure: MqlakeError | None = None
     for broker in await admin.masters():
         try:
@@ -172,7 +172,7 @@ async def ha_status(admin: Admin, address: str) -> HARuntimeInfo | None:
 
 
 def slave_lag(info: HARuntimeInfo) -> int:
-    """Of a slave; -1 if the master's end is not known (RocketMQ's slave does not report it)."""
+    """Returns the lag of a slave; -1 if the master's end is not known (RocketMQ's slave does not report it)."""
     end = info.master_commit_log_max_offset
     return max(end - info.ha_client_runtime_info.max_offset, 0) if end > 0 else -1
 

@@ -62,7 +62,7 @@ class MessageClientExt(MessageExt):
 
     @property
     def message_queue(self) -> MessageQueue:
-        """Where it was pulled from; for a message that came back, of the retry topic only broker and number."""
+        """The queue it was pulled from; for a message that came back, of the retry topic only broker and number."""
         return MessageQueue(topic=self.topic, broker_name=self.broker_name, queue_id=self.queue_id)
 
     @property

@@ -1,4 +1,4 @@
-"""What a send and a pull come to: SendResult and PullResult, with RocketMQ's status names.
+"""Results of a send and a pull: SendResult and PullResult, with RocketMQ's status names.
 
 Producers return the one, pull consumers the other; both are made of a broker's answer (`client.api`). A send that was
 stored with a remark (FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE) is a result, one that was refused an error.
@@ -30,14 +30,14 @@ class SendResult:
     msg_id: str
     """The id its producer gave the message (UNIQ_KEY); of a batch all, with commas between."""
     offset_msg_id: str
-    """Where it is: store host and physical offset; of a batch all, with commas between."""
+    """The message's place: store host and physical offset; of a batch all, with commas between."""
     message_queue: MessageQueue
     queue_offset: int
-    """Of a batch the first one's."""
+    """The message's queue offset; of a batch the first one's."""
     transaction_id: str | None = None
     region_id: str | None = None
     recall_handle: str | None = None
-    """Of a timer message: what Producer.recall_message() cancels it by."""
+    """The handle by which Producer.recall_message() cancels a timer message."""
 
 
 class PullStatus(enum.Enum):

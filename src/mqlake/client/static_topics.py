@@ -47,7 +47,7 @@ class LogicalQueue:
 
     @property
     def handle(self) -> MessageQueue:
-        """What clients know the queue by."""
+        """The queue as clients know it."""
         broker_name = mock_broker_name(self.detail.scope)
         return MessageQueue(topic=self.detail.topic, broker_name=broker_name, queue_id=self.queue_id)
 
@@ -56,7 +56,7 @@ class LogicalQueue:
 
 
 def details(configs: Configs) -> list[TopicQueueMappingDetail]:
-    """Of the brokers that have a mapping."""
+    """Returns the mappings of the brokers that have one."""
     return [config.mapping_detail for config in configs.values() if config.mapping_detail is not None]
 
 

@@ -36,7 +36,7 @@ SCOPE = "mqlake.client"
 
 @dataclass(slots=True)
 class _Open:
-    """What a hook keeps from before to after."""
+    """A hook's state from before to after."""
 
     span: Span
     token: Token[Context] | None = None

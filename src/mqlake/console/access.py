@@ -13,7 +13,7 @@ from mqlake.errors import MqlakeError, ResponseError
 from mqlake.remoting.codes import ResponseCode
 
 KEPT_S = 60.0
-"""What was found out so long ago is still believed; brokers count refused requests."""
+"""Seconds for which an answer is believed; brokers count refused requests."""
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -36,19 +36,19 @@ class NotAllowedError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is asked about a cluster goes through here, with the rights of one user."""
+    """All questions about a cluster go through here, with the rights of one user."""
 
     admin: Admin
     sampler: Sampler
     user: str = ""
-    """Who is logged in; empty without access control."""
+    """Name of the user who is logged in; empty without access control."""
     is_super: bool = True
     """True if the user may see everything."""
 
 
 @dataclass(slots=True)
 class Context:
-    """What the console was started with, and who asks."""
+    """The arguments that the console was started with, and the asking user."""
 
     stores: Mapping[str, StoreFiles] = field(default_factory=dict)
     cluster: Cluster | None = None
@@ -56,7 +56,7 @@ class Context:
     allow_changes: bool = False
     bodies: Bodies = field(default_factory=Bodies)
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
-    """Of questions that bring messages here; one for the whole process."""
+    """Turns of questions that bring messages here; one for the whole process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Ask:
 
     @property
     def store(self) -> StoreFiles:
-        """That which the parameter `store` names. UnknownKeyError."""
+        """The store that the parameter `store` names. UnknownKeyError."""
         name = self.text("store")
         if name not in self.context.stores:
             raise UnknownKeyError(name, self.context.stores, what="store")
@@ -104,7 +104,7 @@ class Ask:
     def text(self, name: str, default: str = "") -> str:
         return self.values.get(name, default).strip()
 
-    def exactly(self, name: str) -> str:
+    def raw_text(self, name: str) -> str:
         """With the spaces around it."""
         return self.values.get(name, "")
 
@@ -162,7 +162,7 @@ Query = Callable[[Ask], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is served under one path, as HTML and as JSON."""
+    """A page that is served under one path, as HTML and as JSON."""
 
     path: str
     title: str
@@ -172,20 +172,20 @@ class Page:
     tool: str = ""
     """Name as an MCP tool; empty: it is none."""
     of: str = ""
-    """What it needs: "cluster", "store" or nothing."""
+    """The page's need: "cluster", "store" or nothing."""
     action: Query | None = None
     """Answers POST to the same path; what it returns is shown by the same template."""
     form: tuple[Param, ...] = ()
-    """What a POST takes."""
+    """Parameters of a POST."""
     harmless: bool = False
-    """Its POST changes nothing that lasts, so that a read-only console takes it."""
+    """A POST changes nothing that lasts, so that a read-only console takes it."""
     form_max: int = FORM_MAX
     """Bytes of its form."""
     has_messages: bool = False
     """It brings messages of brokers here, so it is made in its turn."""
 
     async def answer(self, ask: Ask, *, is_post: bool = False) -> dict[str, Any]:
-        """What its query returns, or its action."""
+        """Returns the answer of the page's query, or of its action."""
         query = self.action if is_post else self.query
         assert query is not None
         async with ask.context.turns if self.has_messages else contextlib.nullcontext():

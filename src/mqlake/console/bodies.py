@@ -86,5 +86,5 @@ def _decoded(format: _Format, body: bytes) -> Decoded:
 
 
 def _plain(value: Any) -> str:
-    """What JSON has no form for: bytes in hexadecimal, times and decimals as text."""
+    """Returns a text for values that JSON has no form for: bytes in hexadecimal, times and decimals as text."""
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -34,7 +34,7 @@ Key = tuple[str, str, str]
 class _Limit:
     free: int
     pause_s: float
-    """After the first try that is not free; it doubles with each."""
+    """Pause after the first try that is not free; it doubles with each."""
     pause_max_s: float
 
 

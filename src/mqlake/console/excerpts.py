@@ -1,4 +1,4 @@
-"""What a page takes of a body: unpacked no further than that, because 261 KB may stand for 256 MiB.
+"""The excerpt of a body on a page: unpacked no further than that, because 261 KB may stand for 256 MiB.
 
     a row of a list      the first characters
     one message          up to SHOWN_MAX

@@ -18,7 +18,8 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 def indented(text: str, size: int, *, is_whole: bool = True) -> tuple[str, bool] | None:
-    """At most about `size` characters, and whether they are all. None for what is no JSON object or list.
+    """Returns at most about `size` characters of indented JSON, and True if they are all. None for what is no JSON
+    object or list.
 
     Of a text that is not whole only the brackets are checked.
     """

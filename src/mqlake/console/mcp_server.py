@@ -67,7 +67,7 @@ class Tools:
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """What the query returns, or why not, as a result that says it is an error."""
+        """Returns the query's answer, or why there is none, as a result that says it is an error."""
         page = self._pages.get(name)
         if page is None:
             return _error(f"there is no tool {name}; there are {', '.join(self._pages)}")

@@ -78,7 +78,7 @@ def bar(share: float, label: str, css: str = "") -> Markup:
 
 
 def timeline(spans: Sequence[dict[str, Any]]) -> Markup:
-    """What happened to a message: `name`, `begin` and `end` (ms), `good`; a row each, all on one scale."""
+    """Draws the history of a message: `name`, `begin` and `end` (ms), `good`; a row each, all on one scale."""
     if not spans:
         return Markup("")
     first = min(span["begin"] for span in spans)

@@ -26,9 +26,10 @@ from mqlake.remoting.loop import run
 
 INTERVAL_S = 5.0
 TIMEOUT_S = 30.0
-"""Of one request, which may bring the progress of thousands of groups."""
+"""Timeout of one request, which may bring the progress of thousands of groups."""
 PAUSE_FACTOR = 20
-"""A round that takes long comes less often, so that the console takes little of a cluster's time."""
+"""Pause after a round, in times of its length: a long round comes less often, so that the console takes little of a
+cluster's time."""
 BROKERS_MAX = 2000
 WATCHED_MAX = 32
 """Groups, and topics, whose pages were opened: a topic is asked about in each round."""
@@ -116,7 +117,7 @@ class Sampler:
         found = Round()
         for broker in await admin.masters():
             await self._sample_broker(admin, broker, found)
-        groups, topics = _still(self._watched_groups), _still(self._watched_topics)
+        groups, topics = _recently_watched(self._watched_groups), _recently_watched(self._watched_topics)
         for topic in topics:
             await self._sample_topic(admin, topic, found)
         now = now_ms()
@@ -141,7 +142,7 @@ class Sampler:
             sample.rate_out.add(latest_rate(state.get("getTransferredTps")))
 
     async def _sample_topic(self, admin: Admin, topic: str, found: Round) -> None:
-        """Also the queues that no group consumes."""
+        """Samples a topic, and also the queues that no group consumes."""
         try:
             stats = await admin.examine_topic_stats(topic)
         except (ResponseError, MessageError):  # it was deleted
@@ -150,8 +151,8 @@ class Sampler:
             found.add_end(queue, at.max_offset)
 
 
-def _still(watched: dict[str, float]) -> list[str]:
-    """Who was watched lately, the latest first."""
+def _recently_watched(watched: dict[str, float]) -> list[str]:
+    """Returns the names watched lately, the latest first."""
     latest = sorted(watched.items(), key=lambda item: -item[1])
     for number, (name, at) in enumerate(latest):
         if number >= WATCHED_MAX or time.monotonic() - at > WATCHED_S:

@@ -1,4 +1,5 @@
-"""Who may ask, and what a browser may do with an answer: sessions, CSRF tokens, names of this host, headers.
+"""Guards the console: sessions, CSRF tokens, names of this host, headers that tell a browser what it may do with an
+answer.
 
 cookie     a random id, HttpOnly, SameSite=Strict; credentials stay in this process
 CSRF       HMAC of that id with a key of this process; every POST has to bring it
@@ -41,7 +42,7 @@ class _Session:
 
 
 class Sessions:
-    """Who is logged in. Anonymous visitors have a cookie and take no memory here."""
+    """The users who are logged in. Anonymous visitors have a cookie and take no memory here."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -58,7 +59,7 @@ class Sessions:
         return bool(session_id) and hmac.compare_digest(self.csrf_token(session_id), token)
 
     def cluster(self, session_id: str) -> Cluster | None:
-        """That of a session which was used within the last hour."""
+        """Returns the cluster of a session which was used within the last hour."""
         session = self._sessions.get(session_id)
         now = time.monotonic()
         if session is None or now - session.used > SESSION_IDLE_S:

@@ -20,7 +20,7 @@ from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.restore_copies import PutBack, look_at_copies
 
 REFRESH_S = 1.0
-"""What was seen so long ago is good enough: looking again reads the end of the log."""
+"""Seconds for which a look at the files is good enough: another one reads the end of the log."""
 INFO_S = 5.0
 
 T = TypeVar("T")
@@ -36,7 +36,8 @@ class StoreFiles:
         self._info: tuple[float, StoreInfo] | None = None
 
     async def ask(self, question: Callable[[ReadOnlyStore], T]) -> T:
-        """What `question` returns; it must keep nothing that points into the files. Raises as ReadOnlyStore does."""
+        """Returns the answer to `question`, which must keep nothing that points into the files. Raises as
+        ReadOnlyStore does."""
         return await self._run(lambda: question(self._open()))
 
     async def info(self) -> StoreInfo:
@@ -44,11 +45,11 @@ class StoreFiles:
         return await self._run(self._look)
 
     async def copies(self) -> list[PutBack]:
-        """What recovery and repair took out of the log and kept."""
+        """Returns the copies that recovery and repair took out of the log."""
         return await self._run(lambda: look_at_copies(self.path, self._settings))
 
     async def verify(self, job: Job) -> VerifyReport:
-        """In a thread apart from the others' questions: it reads everything."""
+        """Verifies the store in a thread apart from the others' questions: it reads everything."""
         return await asyncio.to_thread(verify_store, self.path, self._settings, progress=job.progress)
 
     async def close(self) -> None:

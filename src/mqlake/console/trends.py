@@ -70,7 +70,7 @@ def _plain(values: npt.NDArray[np.float32]) -> list[float]:
 
 @dataclass(slots=True)
 class Trend:
-    """Of one group, topic or queue."""
+    """The trend of one group, topic or queue."""
 
     behind: int = 0
     """In the last round."""
@@ -98,11 +98,11 @@ class GroupTrend(Trend):
 
 
 class Round:
-    """What one round of questions has found."""
+    """The findings of one round of questions."""
 
     def __init__(self) -> None:
         self.at: dict[GroupQueue, tuple[int, int]] = {}
-        """Where a group is: the end of the queue, the offset of the group."""
+        """For each group and queue: the end of the queue, the offset of the group."""
         self.ends: dict[MessageQueue, int] = {}
 
     def add(self, group: str, queue: MessageQueue, end: int, consumed: int) -> None:
@@ -204,7 +204,7 @@ class Trends:
 
 
 def _first(watched: Iterable[str], behind: Mapping[str, int]) -> Iterator[str]:
-    """What is watched, then the furthest behind; each once."""
+    """Yields the watched names, then the ones furthest behind; each once."""
     wanted = [name for name in watched if name in behind]
     yield from wanted
     taken = set(wanted)

@@ -42,7 +42,7 @@ class Checkpoint:
 
     @property
     def min_timestamp_index(self) -> int:
-        """The same for commit log, consume queues and index."""
+        """Store time (ms) at and before which commit log, consume queues and index were flushed."""
         return min(self.min_timestamp, self.index_msg_timestamp)
 
     def encode(self) -> bytes:
@@ -51,7 +51,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, buf: bytes | bytearray | memoryview) -> Checkpoint:
-        """From the file's first 40 bytes (more are ignored). Raises TruncatedRecordError."""
+        """Decodes the file's first 40 bytes (more are ignored). Raises TruncatedRecordError."""
         if len(buf) < CHECKPOINT_SIZE:
             raise TruncatedRecordError(len(buf), f"a checkpoint needs {CHECKPOINT_SIZE} bytes")
         return cls(*CHECKPOINT.unpack_from(buf))

@@ -130,7 +130,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def store_timestamp_position(sys_flag: int) -> int:
-    """Where a record has its store time, from its beginning: after the born host, whose length the flag says."""
+    """Returns the position of the store time in a record: after the born host, whose length the flag says."""
     return 68 if sys_flag & _BORN_V6 else STORE_TIMESTAMP_POSITION_V4
 
 

@@ -70,7 +70,7 @@ NO_POSITION = -1
 TIMER_CHECKPOINT = Struct(">qqqqqqq")
 TIMER_CHECKPOINT_SIZE = 56
 TIMER_CHECKPOINT_OLD_SIZE = 32
-"""Of a body without the data version, as old masters send it."""
+"""Size of a body without the data version, as old masters send it."""
 TIMER_CHECKPOINT_FILE_SIZE = 4096
 _DONE = Struct(">qq")
 
@@ -131,7 +131,7 @@ def encode_timer_blank(left: int) -> bytes:
 
 
 class Slot(NamedTuple):
-    """Of the wheel; -1, -1, -1, 0 when nothing is due at that time."""
+    """A slot of the wheel; -1, -1, -1, 0 when nothing is due at that time."""
 
     time: int
     """ms since 1970."""
@@ -150,7 +150,7 @@ class TimerCheckpointData:
     """All that is due before has been delivered."""
     last_timer_log_flush_pos: int = 0
     last_timer_queue_offset: int = 0
-    """Of rmq_sys_wheel_timer: what is before is in the wheel, or was delivered."""
+    """Queue offset of rmq_sys_wheel_timer: messages before it are in the wheel, or were delivered."""
     master_timer_queue_offset: int = 0
     state_version: int = 0
     timestamp: int = 0
@@ -173,8 +173,8 @@ class TimerCheckpointData:
 
 
 def encode_done(done_until: int, read_time: int) -> bytes:
-    """What follows the checkpoint in config/timercheck: the physical offset below which every delivered copy is from
-    before lastReadTimeMs, and this time again."""
+    """Encodes the part after the checkpoint in config/timercheck: the physical offset below which every delivered
+    copy is from before lastReadTimeMs, and this time again."""
     return _DONE.pack(done_until, read_time)
 
 

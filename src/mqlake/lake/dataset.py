@@ -26,7 +26,7 @@ from mqlake.lake.bodies.decoder import BODY, REASON, UNDECODED, VALUE
 from mqlake.lake.bodies.inference import SAMPLE
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
-from mqlake.lake.plan import plan
+from mqlake.lake.plan import plan_read
 
 if TYPE_CHECKING:
     from mqlake.lake.live.options import ReadOptions
@@ -44,7 +44,7 @@ Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 
 def needed_columns(names: Sequence[str], columns: Columns, filter: pc.Expression | None) -> set[str]:
-    """Those of `names` that a scan reads for its columns and its filter. UnknownKeyError."""
+    """Returns those of `names` that a scan reads for its columns and its filter. UnknownKeyError."""
     if columns is None:
         wanted: Iterable[str] = names
     elif isinstance(columns, Mapping):
@@ -88,7 +88,7 @@ class LogScanner:
     dataset_schema = projected_schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Raises StoreCorruptError, OffsetOutOfRangeError (a file is gone), and what planning raises (plan())."""
+        """Raises StoreCorruptError, OffsetOutOfRangeError (a file is gone), and what planning raises (plan_read())."""
         conditions = conditions_of(self._filter)
         for batch in self._rows(conditions):
             table = pa.Table.from_batches([batch if self._bodies is None else self._bodies.replaced(batch)])
@@ -99,7 +99,7 @@ class LogScanner:
 
     def _rows(self, conditions: tuple[Condition, ...]) -> Iterator[pa.RecordBatch]:
         if isinstance(self._options, LogOptions):
-            for task in plan(self._options, conditions).tasks:
+            for task in plan_read(self._options, conditions).tasks:
                 yield from read_task(task, self._options, conditions, self._read)
         else:
             from mqlake.lake.live.rows import live_batches  # with the client
@@ -151,7 +151,7 @@ class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
 
     @property
     def body_format(self) -> BodyFormat | None:
-        """What the bodies are decoded by; `body_format.schema` is what was inferred."""
+        """The format that bodies are decoded by; `body_format.schema` is what was inferred."""
         return self._format
 
     # ------------------------------------------------------------------ all rows

@@ -24,7 +24,7 @@ from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid, source_of
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
-from mqlake.lake.plan import plan
+from mqlake.lake.plan import plan_read
 
 
 class HeadsScanner(LogScanner):
@@ -66,7 +66,7 @@ class HeadsScanner(LogScanner):
 
     def _of_log(self, options: LogOptions) -> Iterator[pa.RecordBatch]:
         conditions = conditions_of(self._filter)
-        for task in plan(options, conditions).tasks:
+        for task in plan_read(options, conditions).tasks:
             for batch in read_task(task, options, conditions, self._names):
                 table = pa.Table.from_batches([batch])
                 yield from (table if self._filter is None else table.filter(self._filter)).to_batches()

@@ -44,7 +44,7 @@ Span = tuple[int, int]
 
 
 def outside(gaps: Iterable[Span], first: int, end: int) -> list[Span]:
-    """What is left of [first, end) without the gaps, which are in order."""
+    """Returns the parts of [first, end) outside of the gaps, which are in order."""
     found, at = [], first
     for begin, after in gaps:
         if at < min(begin, end):
@@ -81,7 +81,7 @@ class Position:
     def parse(
         cls, given: Mapping[str, str], names: tuple[str, str, str], default: PositionKind, *, physical: bool
     ) -> Position:
-        """Of the three options `names`; ConfigError for an invalid value.
+        """Parses the three options `names`; ConfigError for an invalid value.
 
         `physical`: of a store, which has physical offsets; else of brokers, which have names.
         """
@@ -113,7 +113,8 @@ class Position:
 def start_and_end(
     given: Mapping[str, str], default: PositionKind, *, stream: bool | None
 ) -> tuple[Position, Position]:
-    """Where reading of queues begins and ends. `stream` None: it is not known yet, so that what either can do passes.
+    """Returns the positions at which reading of queues begins and ends. `stream` None: it is not known yet, so that
+    what either can do passes.
 
     ConfigError for what this kind of read cannot do.
     """

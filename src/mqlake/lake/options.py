@@ -114,9 +114,9 @@ class LogOptions(SourceOptions):
     verify: str = VERIFY_CRC
     skipping: bool = True
     known_topics: bool = False
-    """What the topics, queues and index that are there do not know, such as a deleted topic, does not count."""
+    """Topics that the store's topics, queues and index do not know, such as a deleted one, do not count."""
     archive: Storage | None = None
-    """Where the older files of the log are (`mqlake store offload`)."""
+    """The place of the log's older files (`mqlake store offload`)."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], known: Iterable[str] = OPTIONS) -> LogOptions:
@@ -166,7 +166,7 @@ def _text(value: object) -> str:
 
 
 ELSEWHERE = {"topic": "subscribe", "topics": "subscribe", "subscribe": "topics"}
-"""What the sources of stores and of brokers call what the other one has under another name."""
+"""Options that the sources of stores and of brokers have under different names."""
 
 
 def named(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:

@@ -40,7 +40,7 @@ class ReadPlan:
     bytes_of_log: int
 
 
-def plan(
+def plan_read(
     options: LogOptions,
     conditions: tuple[Condition, ...] = (),
     to_read: Callable[[Storage, Sequence[LogFile]], Sequence[LogFile]] = lambda storage, files: files,

@@ -228,7 +228,7 @@ class MessageExt(Message):
     )
 
     _record: tuple[bytes, int]
-    """Of one that was decoded: records, and where its own begins."""
+    """Records, and the position of its own among them, if the message was decoded."""
 
     def __init__(
         self,

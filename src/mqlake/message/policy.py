@@ -1,4 +1,4 @@
-"""What a property or a bit of SYSFLAG makes a broker do: a row for each, from which all checks are made.
+"""Says what a property or a bit of SYSFLAG makes a broker do: a row for each, from which all checks are made.
 
 The slow checks of a send and of a put, and what the fast paths refuse, are the rows that say so. A fast path takes what
 no row speaks against: a name of an application's own has no row and is stored as it is, but each name of RocketMQ's has
@@ -19,7 +19,7 @@ from mqlake.message.flags import MessageSysFlag
 
 
 class Policy(enum.Flag):
-    """What a row says; several may hold."""
+    """The flags of a row; several may hold."""
 
     PLAIN = 0
     """Stored as it came, read by clients or services later."""
@@ -108,7 +108,7 @@ PROPERTIES: dict[str, Policy] = {
     names.PROPERTY_DLQ_ORIGIN_MESSAGE_ID: PLAIN,
     names.PROPERTY_CRC32: PUT | SEND,
 }
-"""Of each property that RocketMQ names."""
+"""The policy of each property that RocketMQ names."""
 
 SYS_FLAGS: dict[int, Policy] = {
     MessageSysFlag.COMPRESSED_FLAG: PLAIN,
@@ -122,7 +122,7 @@ SYS_FLAGS: dict[int, Policy] = {
     MessageSysFlag.COMPRESSION_LZ4_TYPE: PLAIN,
     MessageSysFlag.COMPRESSION_ZSTD_TYPE: PLAIN,
 }
-"""Of each bit of SYSFLAG that RocketMQ names."""
+"""The policy of each bit of SYSFLAG that RocketMQ names."""
 
 
 def names_with(policy: Policy) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What pop consumers and brokers tell each other in text: topics of retries, receipt handles, offsets of an answer.
+"""Texts that pop consumers and brokers exchange: topics of retries, receipt handles, offsets of an answer.
 
     receipt handle   0 1795310521607 20000 1 0 broker-a 0 3        the property POP_CK, extraInfo in requests
     startOffsetInfo  0 0 100;1 0 7          flag, queue, first offset of the checkpoint
@@ -32,7 +32,7 @@ def revive_topic(cluster: str) -> str:
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
-    """Where messages go that the group did not acknowledge in time."""
+    """Returns the topic of messages that the group did not acknowledge in time."""
     return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 

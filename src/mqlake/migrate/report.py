@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 DIRECTORY = "metaq"
-"""Of the migration's own files, in the store."""
+"""Directory of the migration's own files, in the store."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -29,7 +29,8 @@ class MigratedPartition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MigratedPosition:
-    """Where a consumer group continues: `topic` is the name in the store, `offset` MetaQ's, in bytes."""
+    """The position at which a consumer group continues: `topic` is the name in the store, `offset` MetaQ's, in
+    bytes."""
 
     group: str
     topic: str

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 BROKER_EXPIRES_MS = 120_000
 TOPICS_PER_STEP = 1000
-"""Of a registration, before others are served: about a millisecond."""
+"""Topics of a registration that are handled before others are served: about a millisecond."""
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
@@ -172,7 +172,7 @@ class RouteInfoManager:
         return RegisterBrokerResult() if broker_id == MASTER_ID else self._master_of(cluster_name, known)
 
     def _master_of(self, cluster_name: str, addresses: dict[int, str]) -> RegisterBrokerResult:
-        """What a slave learns of its master; empty while that is not there."""
+        """Returns what a slave learns of its master; empty while that is not there."""
         master_addr = addresses.get(MASTER_ID, "")
         master = self.broker_live_table.get((cluster_name, master_addr))
         return (

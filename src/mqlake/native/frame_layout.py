@@ -1,4 +1,5 @@
-"""What a header is read to: the places in `head`, and in the shapes of headers (see frames), an int64 each."""
+"""The layout of a header that was read: the places in `head`, and in the shapes of headers (see frames), an int64
+each."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ NEED_MORE = 0
 
 SHORT_LETTERS = 26
 ACCESS_KEY, ONS_CHANNEL, SECURITY_TOKEN, SIGNATURE = range(SHORT_LETTERS, SHORT_LETTERS + 4)
-"""Of the fields that sign a request, in whatever names the others are; in the order of their names."""
+"""Letters of the fields that sign a request, in whatever names the others are; in the order of their names."""
 LETTERS = SHORT_LETTERS + 4
 PROPERTIES = 8
 """The letter i."""
@@ -36,18 +37,19 @@ SHAPE_BYTES = 2048
 SHAPE_ROOM = 2 * (SHAPE_BYTES + BLOCK)
 VALUES_MAX = 64
 WHOSE, RAW_AT, RAW_LENGTH, TEXT_AT, TEXT_LENGTH, VARIES = range(6)
-"""Of a value: a letter (UNQUOTED + letter: a number without quotes), or one of the below; where it is, counted from
-where the header and its text begin; whether it varies (NEVER: it is not read by a shape)."""
+"""Fields of a value: a letter (UNQUOTED + letter: a number without quotes), or one of the below; its place, counted
+from the beginning of the header and of its text; a flag if it varies (NEVER: it is not read by a shape)."""
 VALUE_SIZE = 6
 UNQUOTED = 64
 NEVER = -1
 THE_CODE, THE_FLAG, THE_OPAQUE, SOME_NUMBER, SOME_TEXT = range(-5, 0)
 """A value that is no field's; SOME are not needed."""
 BEGIN, STOP, UNIQ_KEY, TELLING, PROPERTY = range(-10, -5)
-"""Where the properties begin and stop, which are a value each: UNIQ_KEY's, one that decides about a send, another."""
+"""Marks of the beginning and end of the properties, which are a value each: UNIQ_KEY's, one that decides about a
+send, another."""
 GAP_AT, GAP_LENGTH, PIECE_AT, PIECE_LENGTH = range(1, 5)
-"""Of a step, one for each value that varies and a last one, after WHOSE: what is before it, in the header and in its
-text, counted from the value that varies before."""
+"""Fields of a step, one for each value that varies and a last one, after WHOSE: what is before it, in the header and
+in its text, counted from the value that varies before."""
 STEP_SIZE = 5
 (
     SHAPE_VALUES,
@@ -59,9 +61,9 @@ STEP_SIZE = 5
     SHAPE_VARYING,
     SHAPE_KEPT,
 ) = range(8)
-"""Of a shape: how many values (0: it is none), how many steps, the head of its header, the letters that vary as bits,
-and in bits beside them whether a TELLING value does and whether there is no UNIQ_KEY. SHAPE_KEPT: room for what a
-reader of the fields knows of the values that do not vary, zeros at first."""
+"""Fields of a shape: how many values (0: it is none), how many steps, the head of its header, the letters that vary
+as bits, and in bits beside them whether a TELLING value does and whether there is no UNIQ_KEY. SHAPE_KEPT: room for
+what a reader of the fields knows of the values that do not vary, zeros at first."""
 TELLING_BIT, NO_UNIQ_KEY_BIT = 61, 62
 KEPT_SIZE = 24
 VALUES_AT = SHAPE_KEPT + KEPT_SIZE

@@ -36,7 +36,7 @@ def index_put_many(
     physical_offset: cython.const_longlong[::1],
     store_timestamp: cython.const_longlong[::1],
 ):
-    """Puts the keys in order until the file is full; how many were put.
+    """Puts the keys in order until the file is full; returns how many were put.
 
     Entry, slot and header are written in this order for each key, so that a query beside it never meets a
     slot that points past the header's count.
@@ -60,7 +60,7 @@ def put_keys(
     physical_offset: cython.const_longlong[::1],
     store_timestamp: cython.const_longlong[::1],
 ) -> i64:
-    """As index_put_many()."""
+    """The work of index_put_many()."""
     count: i64 = max(load32(index, 36), 1)
     used_slots: i64 = load32(index, 32)
     begin_timestamp = load64(index, 0)

@@ -16,7 +16,7 @@ else:
 use_crc32(crc32_address())
 
 HEADER_SIZE = cython.declare(cython.longlong, 20)
-"""Of a record: its length, checksum, id and flag."""
+"""Size of a record's header: its length, checksum, id and flag."""
 LIMIT, MAX_RECORDS, TRUNCATED, INVALID = range(4)
 
 

@@ -27,10 +27,11 @@ from __future__ import annotations
     SPAN,
     TAGS,
 ) = range(19)
-"""Of a plan: where its text begins; the lengths of the four pieces of a header around its three numbers, and which of
-these is what; the lengths of the five pieces of the answer's header around nextBeginOffset, minOffset, maxOffset and
-opaque; what its records say of themselves; how many bytes of them an answer has, beside the first, and how many of
-them at most; how many units it looks at for those, and how many tags its filter has (0: no filter; see TAGS_AT)."""
+"""Fields of a plan: where its text begins; the lengths of the four pieces of a header around its three numbers, and
+which of these is what; the lengths of the five pieces of the answer's header around nextBeginOffset, minOffset,
+maxOffset and opaque; what its records say of themselves; how many bytes of them an answer has, beside the first, and
+how many of them at most; how many units it looks at for those, and how many tags its filter has (0: no filter; see
+TAGS_AT)."""
 PLAN_SIZE = 19
 PLANS_MAX = 256
 """Plans that compiled code knows at once; with one more, all are forgotten and learnt again."""
@@ -60,17 +61,17 @@ turn."""
     NEXT,
     IS_WHOLE,
 ) = range(18)
-"""Of a pull: its plan, its numbers, where its frame ends; where its mapped file lies in memory, how far it may be read,
-and its first offset in the log; where its units are, how many, and the limits of its queue. Then what was found:
-how many messages, their bytes, where the last one is, and which queue offset is next. IS_WHOLE: the units are all that
-it may look at."""
+"""Fields of a pull: its plan, its numbers, where its frame ends; where its mapped file lies in memory, how far it
+may be read, and its first offset in the log; where its units are, how many, and the limits of its queue. Then what
+was found: how many messages, their bytes, where the last one is, and which queue offset is next. IS_WHOLE: the units
+are all that it may look at."""
 PULL_SIZE = 18
 PULLS_MAX = 16
 """Pulls that are answered in one step."""
 MESSAGES_MAX = 64
 """Messages of a pull; who asks for more is answered by Python."""
 TAGS_MAX = 16
-"""Of a filter; one with more is Python's."""
+"""Tags of a filter; one with more is Python's."""
 UNIT_SIZE = 20
 UNITS_AHEAD = 8192
 """Units of its queue that are kept of each plan, for who reads on."""

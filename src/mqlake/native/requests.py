@@ -1,4 +1,4 @@
-"""What the kernels of sends know of requests: codes, flags and fields, as requests.pxd has them."""
+"""Constants of requests for the kernels of sends: codes, flags and fields, as requests.pxd has them."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ message says what."""
 
 HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET = OPAQUE, QUEUE_ID, QUEUE_OFFSET
 HOLE_MSG_ID, HOLE_UNIQ_KEY = ROWS, ROWS + 1
-"""What belongs in a hole of an answer: a number of this row, or one of these texts."""
+"""Kinds of holes in an answer: a number of this row, or one of these texts."""
 
 UNIQ_KEY_LENGTH_MAX = 128
 NEW_KEY_SIZE = 32

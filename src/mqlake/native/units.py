@@ -89,8 +89,8 @@ def begins(
 @cython.nogil
 @cython.exceptval(check=False)
 def body_of(data: Bytes, position: i64, size: i64) -> tuple[i64, i64]:
-    """Where the body begins and ends of a record that `begins` there, if what follows it may fit into the record; else
-    -1."""
+    """Returns the beginning and end of the body of a record that `begins` there, if what follows it may fit into the
+    record; else -1."""
     sys_flag, end = load32(data, position + SYS_FLAG_POSITION), position + size
     body_start = position + layout.BODY_START_V4
     if sys_flag & BORNHOST_V6_FLAG:
@@ -111,8 +111,8 @@ def body_of(data: Bytes, position: i64, size: i64) -> tuple[i64, i64]:
 def properties_of(
     data: Bytes, position: i64, size: i64, at: i64, topic: Bytes, topic_at: i64, own_topic_length: i64
 ) -> i64:
-    """Where the properties begin of the record whose body ends `at`, if it has this topic before them and they go to
-    its end; else -1."""
+    """Returns the beginning of the properties of the record whose body ends `at`, if it has this topic before them
+    and they go to its end; else -1."""
     end = position + size
     if load32(data, position + 4) == MESSAGE_MAGIC_CODE:
         topic_length = signed_byte(data[at])

@@ -110,7 +110,7 @@ class ClusterAuthenticator(AccessAuthenticator):
 
 
 def needs_of(request: Message) -> Iterator[Need]:
-    """What the sender of a request must be allowed. Names that are missing are left to the checks of the RPC."""
+    """Yields the needs of a request's sender. Names that are missing are left to the checks of the RPC."""
     for topic, group, action in _touched(request):
         if topic:
             actions = (Action.PUB, Action.SUB) if action is Action.ANY else (action,)

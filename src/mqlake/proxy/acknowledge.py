@@ -158,8 +158,8 @@ class Acknowledger:
         )
 
     async def _check_place(self, client: Client, group: str, topic: str, handle: ReceiptHandle) -> None:
-        """A dead letter is copied by its place in the log, which whoever forges a handle may choose: it has to hold
-        the message that the rest of the handle is about. StatusError INVALID_RECEIPT_HANDLE."""
+        """Checks that the place in a handle has the message that the rest of the handle is about: a dead letter is
+        copied by its place in the log, which a forger may choose. StatusError INVALID_RECEIPT_HANDLE."""
         header = ViewMessageRequestHeader(topic=topic, offset=handle.physical_offset)
         command = Request(RequestCode.VIEW_MESSAGE_BY_ID, header)
         answer = await _asked(client, handle, command)

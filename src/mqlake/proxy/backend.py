@@ -49,11 +49,11 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def route(self, topic: str) -> TopicRouteData:
-        """Where the topic is. ResponseError TOPIC_NOT_EXIST."""
+        """Returns the route of the topic. ResponseError TOPIC_NOT_EXIST."""
 
     @abc.abstractmethod
     async def queues_to_send(self, topic: str) -> Sequence[MessageQueue]:
-        """Where messages for the topic may go, sorted. ResponseError TOPIC_NOT_EXIST."""
+        """Returns the queues for messages of the topic, sorted. ResponseError TOPIC_NOT_EXIST."""
 
     @abc.abstractmethod
     async def brokers_of(self, topics: Iterable[str]) -> set[str]:

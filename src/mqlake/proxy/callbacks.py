@@ -1,4 +1,4 @@
-"""What a broker asks a client, passed on through the client's telemetry stream.
+"""Passes on what a broker asks a client, through the client's telemetry stream.
 
 39  CHECK_TRANSACTION_STATE     recover_orphaned_transaction_command; the answer is an EndTransaction
 307 GET_CONSUMER_RUNNING_INFO   print_thread_stack_trace_command, if stacks are wanted

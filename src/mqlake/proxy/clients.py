@@ -14,11 +14,10 @@ from collections.abc import Iterable
 
 from mqlake.base.clock import now_ms
 from mqlake.errors import MqlakeError
-from mqlake.message import java_hash
+from mqlake.message import ReceiptHandle, java_hash
 from mqlake.proxy.backend import Backend, Channel
 from mqlake.proxy.callbacks import CommandFailure, answer_to_broker
 from mqlake.proxy.context import GrpcContext, RequestContext
-from mqlake.proxy.renewal import Renewal
 from mqlake.proxy.status import StatusError
 from mqlake.proxy.v2.definition_pb2 import ClientType, Code, Settings, SubscriptionEntry
 from mqlake.proxy.v2.service_pb2 import TelemetryCommand
@@ -43,6 +42,25 @@ CLIENTS_MAX = 100_000
 COMMAND_TIMEOUT_S = 5.0
 """How long a client has to answer a command of the server."""
 HEARTBEAT_TIMEOUT_S = 3.0
+
+
+class Renewal:
+    """The receipt handle of a message, which the server renews for its client."""
+
+    __slots__ = ("attempt", "count", "ended", "failures", "first", "group", "handle", "topic")
+
+    def __init__(self, group: str, topic: str, handle: ReceiptHandle, attempt: int) -> None:
+        self.group = group
+        self.topic = topic
+        self.first = handle
+        """The one that the client has."""
+        self.handle = handle
+        """The one that is good now."""
+        self.attempt = attempt
+        self.count = 0
+        self.failures = 0
+        self.ended = False
+        """The client has acknowledged the message, or asked for something else."""
 
 
 class TelemetryStream:
@@ -79,7 +97,7 @@ class Client:
 
     @property
     def group(self) -> str:
-        """Its consumer group; empty for a producer."""
+        """The client's consumer group; empty for a producer."""
         return self.settings.subscription.group.name if self.settings is not None else ""
 
     @property

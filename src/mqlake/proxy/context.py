@@ -14,7 +14,7 @@ from mqlake.remoting.codes import LanguageCode
 
 
 class GrpcContext(Protocol):
-    """What a method may ask of its call: the part of a grpc.aio.ServicerContext that is used here."""
+    """The part of a grpc.aio.ServicerContext that methods use."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
@@ -48,7 +48,7 @@ class RequestContext:
     """When the client gives up, by time.monotonic()."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    """Who it is, if authentication is on."""
+    """The caller's name, if authentication is on."""
     began_at: int = field(default_factory=now_ms)
     """When the RPC came, in ms: a stream is signed when it begins."""
 

@@ -175,7 +175,7 @@ class GrpcCall:
                 self._begin()
 
     def lost(self) -> None:
-        """The stream is closed: by its end, a reset, or the connection's."""
+        """Ends the call, as the stream is closed: by its end, a reset, or the connection's."""
         if not self.over:
             self._finished()
         elif self.task is not None and self.task is not asyncio.current_task(self._connection.loop):
@@ -308,7 +308,7 @@ class GrpcCall:
                 self._calls.discard(self)
 
     def _let_go(self) -> None:
-        """Of all that was received."""
+        """Lets go of all that was received."""
         self._messages.clear()
         self._buffer = bytearray()
         if self._late:
@@ -362,7 +362,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _seconds(text: bytes) -> float | None:
-    """Of grpc-timeout: `3S`, `250m`. None if it is none."""
+    """Parses grpc-timeout: `3S`, `250m`. None if it is none."""
     digits, unit = text[:-1], _UNITS.get(text[-1]) if text else None
     if unit is None or not digits.isdigit() or len(digits) > TIMEOUT_DIGITS_MAX:
         return None

@@ -121,7 +121,7 @@ def server_credentials(tls: TlsConfig) -> grpc.ServerCredentials | None:
 
 
 def _certificates(tls: TlsConfig) -> grpc.ServerCertificateConfiguration:
-    """Of files that ServerTls has read. OSError if they have gone since."""
+    """Makes the configuration of files that ServerTls has read. OSError if they have gone since."""
     key, certificate = _content(tls.key_path), _content(tls.cert_path)
     trusted = _content(tls.trust_cert_path) if tls.trust_cert_path else None
     return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=trusted)

@@ -23,7 +23,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 STREAMS_MAX = 1024
 """Calls of one connection at once; a client is told, and keeps more back."""
 HEADER_SIZE_MAX, HEADER_FIELDS_MAX = 16_384, 68
-"""Of one request, with HTTP/2's own four fields. The connection that sends more is ended."""
+"""Limits of one request's header, with HTTP/2's own four fields. The connection that sends more is ended."""
 STREAM_WINDOW = 128 * 1024
 CONNECTION_WINDOW = STREAMS_MAX * STREAM_WINDOW + (1 << 20)
 """All streams may wait at their windows, and the one whose turn it is goes on all the same."""
@@ -52,7 +52,7 @@ _SETTINGS = {
 
 
 class StreamHandler(Protocol):
-    """What a stream's bytes are for."""
+    """Receives the bytes of a stream."""
 
     def received(self, data: bytes, *, ended: bool) -> None:
         """`ended`: these are the last. Whoever takes them calls `hold` or `acknowledge`."""
@@ -132,7 +132,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._flush()
 
     def pause_writing(self) -> None:
-        """Who does not read is not read from either: what its frames ask for has nowhere to go."""
+        """Stops reading from a client that does not read: answers to its frames have nowhere to go."""
         self._paused = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -329,7 +329,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     # --- for the server
 
     def look(self, now: float) -> None:
-        """What is due by the clock: idle, dead and stalled connections end."""
+        """Ends idle, dead and stalled connections."""
         if self._closed_at is not None:
             if self._transport is not None and now - self._closed_at >= KEEPALIVE_TIMEOUT_MS / 1000:
                 self._transport.abort()

@@ -32,7 +32,7 @@ class ProxyMetrics(Collector):
         self.clients: Iterable[Client] = ()
 
     def note(self, rpc: str, code: int, seconds: float) -> None:
-        """An RPC has been answered."""
+        """Counts an answered RPC."""
         counts = self._histograms.get((rpc, code))
         if counts is None:
             counts = self._histograms[rpc, code] = [0.0] * (len(BUCKETS_MS) + 2)

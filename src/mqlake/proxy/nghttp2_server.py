@@ -26,7 +26,7 @@ LOOK_S = 5.0
 """Time between two looks at which connections are idle, dead or stalled."""
 HANDSHAKE_S = 10.0
 CLOSING_S = 1.0
-"""What connections get to send their last bytes when the server stops."""
+"""Seconds for connections to send their last bytes when the server stops."""
 
 
 class NgHttp2Server:
@@ -34,7 +34,7 @@ class NgHttp2Server:
         """ConfigError if a file of `tls` cannot be used."""
         self.connections: set[Http2Connection] = set()
         self.calls: set[GrpcCall] = set()
-        """Whose methods run."""
+        """Calls whose methods run."""
         self._accept = opener({rpc.path: rpc for rpc in rpcs}, self.calls)
         self._buffer = memoryview(bytearray(READ_SIZE))
         self._tls = (
@@ -42,7 +42,7 @@ class NgHttp2Server:
         )
         self._listeners: list[asyncio.Server] = []
         self._accepting: dict[asyncio.Task[None], socket.socket] = {}
-        """Of TLS clients, by listening socket."""
+        """For each task that accepts TLS clients, its listening socket."""
         self._handshakes: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 

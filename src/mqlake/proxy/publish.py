@@ -7,14 +7,13 @@ anything else     the queues in turn
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import itertools
 import re
 import zlib
 from collections.abc import Sequence
 
 from mqlake.base.clock import now_ms
+from mqlake.errors import MessageError
 from mqlake.message import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     DLQ_GROUP_TOPIC_PREFIX,
@@ -41,6 +40,7 @@ from mqlake.message import (
     java_hash,
     properties_to_string,
 )
+from mqlake.message.recall import decode_recall_handle
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
@@ -207,7 +207,10 @@ class Publisher:
         topic = topic_name(request.topic)
         kinds = accepted_types(await self._backend.topic_config(topic))
         _check_type(topic, MessageType.DELAY, kinds)
-        broker_name = recall_broker(request.recall_handle)
+        try:
+            broker_name = decode_recall_handle(request.recall_handle).broker_name
+        except MessageError as error:
+            raise StatusError(Code.BAD_REQUEST, str(error)) from None
         header = RecallMessageRequestHeader(
             producer_group=topic, topic=topic, recall_handle=request.recall_handle, bname=broker_name
         )
@@ -218,21 +221,6 @@ class Publisher:
             return RecallMessageResponse(status=status)
         recalled = answer.decode_header(RecallMessageResponseHeader)
         return RecallMessageResponse(status=OK, message_id=recalled.msg_id)
-
-
-def recall_broker(handle: str) -> str:
-    """The broker that a recall handle names: base64 of `v1 topic broker timestamp id`. StatusError."""
-
-    try:
-        fields = base64.b64decode(handle, altchars=b"-_", validate=True).decode().split(" ")
-    except (binascii.Error, ValueError):
-        fields = []
-    if len(fields) < 5 or fields[0] != "v1":
-        raise StatusError(
-            Code.BAD_REQUEST,
-            "recall handle is invalid: use the one that sending the delayed message returned",
-        )
-    return fields[2]
 
 
 # --- checks

@@ -26,10 +26,9 @@ from mqlake.message import (
 )
 from mqlake.proxy.acknowledge import Acknowledger
 from mqlake.proxy.backend import Backend
-from mqlake.proxy.clients import Client
+from mqlake.proxy.clients import Client, Renewal
 from mqlake.proxy.context import GrpcContext, RequestContext
 from mqlake.proxy.messages import sent_message
-from mqlake.proxy.renewal import FIRST_INVISIBLE_MS, Renewal
 from mqlake.proxy.request import Request
 from mqlake.proxy.settings import LONG_POLLING_MS, RECEIVE_BATCH_SIZE, existing_group, max_attempts
 from mqlake.proxy.status import OK, StatusError, status_of_response
@@ -47,14 +46,16 @@ logger = logging.getLogger(__name__)
 
 INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 12 * 3600 * 1000
 POLLING_MIN_MS, POLLING_MAX_MS = 5000, 20_000
+FIRST_INVISIBLE_MS = 60_000
+"""Invisible time of a message that was received with auto_renew."""
 RESERVE_MS = 100
-"""Of a client's deadline, for the way back."""
+"""Milliseconds of a client's deadline that are left for the way back."""
 REQUEST_TIMEOUT_MS = 3000
 AFTER_POLL_S = 5.0
 """How much longer than the polling time a broker may take."""
 RETURN_AFTER_MS = 1000
 RENEWALS_MAX = 20_000
-"""Of one client, whose cache has room for a thousand messages of each queue; more are not renewed."""
+"""Renewals for one client, whose cache has room for a thousand messages of each queue; more are not renewed."""
 FROM_THE_END = 1
 """initMode of a group that has not consumed the topic before."""
 _EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
@@ -207,8 +208,8 @@ class Receiver:
         found: list[Popped],
         config: SubscriptionGroupConfig,
     ) -> list[Popped]:
-        """Without those that do not match, which are acknowledged, and those that came too often, which become dead
-        letters. A broker filters by the hash of a tag, so others may come."""
+        """Returns the messages without those that do not match, which are acknowledged, and those that came too
+        often, which become dead letters. A broker filters by the hash of a tag, so others may come."""
         tags = tags_of(request.filter_expression)
         most = max_attempts(config)
         kept = []

@@ -180,7 +180,8 @@ class RemoteBackend(Backend):
         self._addresses_at = time.monotonic()
 
     async def users_and_acls(self) -> State:
-        """Those of the first broker that answers: operators keep them the same everywhere. MqlakeError of the last."""
+        """Returns users and acls of the first broker that answers: operators keep them the same everywhere.
+        MqlakeError of the last."""
         await self.address_of("")
         failure: MqlakeError | None = None
         for address in self._addresses.values():

@@ -13,8 +13,7 @@ import logging
 from mqlake.base.clock import now_ms
 from mqlake.errors import MqlakeError
 from mqlake.proxy.acknowledge import Acknowledger
-from mqlake.proxy.clients import Client, Clients
-from mqlake.proxy.renewal import Renewal
+from mqlake.proxy.clients import Client, Clients, Renewal
 
 logger = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ class Routes:
         self._backend = backend
         self._advertised = advertised
         self.port = 0
-        """Where this server listens."""
+        """The port this server listens on."""
 
     async def query_route(self, context: RequestContext, request: QueryRouteRequest) -> QueryRouteResponse:
         topic = topic_name(request.topic, system=True)

@@ -49,7 +49,7 @@ class GrpcServer:
         if metrics is not None:
             metrics.clients = self.service.clients.table.values()
         self.port = 0
-        """Where it listens, from `start` on."""
+        """The port it listens on, from `start` on."""
         self._backend = backend
         self._tls = tls or TlsConfig()
         self.kind = usable_kind(kind or default_kind)
@@ -96,7 +96,7 @@ class GrpcServer:
 
 
 default_kind = GrpcServerKind.nghttp2
-"""Of servers that are told none."""
+"""The kind of servers that are told none."""
 
 
 def usable_kind(kind: GrpcServerKind) -> GrpcServerKind:

@@ -123,7 +123,7 @@ class MessagingService:
         return answer
 
     def _caller(self, context: GrpcContext, request: Message) -> RequestContext:
-        """Who calls. StatusError if it may not."""
+        """Returns the caller of a request. StatusError if it may not."""
         metadata: dict[str, Any] = dict(
             context.invocation_metadata() or ()
         )  # names that end in -bin have bytes
@@ -188,7 +188,8 @@ class MessagingService:
                 await context.write(v2.PullMessageResponse(status=status))
 
     async def _telemetry(self, commands: AsyncIterable[v2.TelemetryCommand], context: GrpcContext) -> None:
-        """Open as long as the client wants. Its first command has to be its settings."""
+        """Serves a client's telemetry stream, which is open as long as the client wants. Its first command has to be
+        its settings."""
         stream = TelemetryStream(context)
         client: Client | None = None
         try:

@@ -36,7 +36,7 @@ RETRY_DELAYS_MS = (
     *(1 * _S, 5 * _S, 10 * _S, 30 * _S),
     *(minutes * _M for minutes in (*range(1, 11), 20, 30, 60, 120)),
 )
-"""Of a group with the policy CUSTOMIZED and no times of its own."""
+"""Delays of a group with the policy CUSTOMIZED and no times of its own."""
 
 
 async def merged_settings(backend: Backend, wanted: Settings) -> Settings:

@@ -22,7 +22,7 @@ from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader
 
 
 class TransactionId(NamedTuple):
-    """Where a half message is. `offset`: in the queue of half messages; `physical_offset`: in the commit log."""
+    """The place of a half message. `offset`: in the queue of half messages; `physical_offset`: in the commit log."""
 
     broker_name: str
     offset: int
@@ -35,7 +35,7 @@ class TransactionId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TransactionId:
-        """StatusError INVALID_TRANSACTION_ID."""
+        """Parses a transaction id. StatusError INVALID_TRANSACTION_ID."""
         if not text.strip():
             raise StatusError(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         try:

@@ -1,4 +1,4 @@
-"""Who of a group reads which queues: every consumer computes it alone, from the same two sorted lists.
+"""Shares the queues among the consumers of a group: every consumer computes it alone, from the same two sorted lists.
 
     averagely   contiguous shares, the first ones one longer       [0 1 2] [3 4] [5 6]
     circle      one after the other                                [0 3 6] [1 4] [2 5]

@@ -55,7 +55,7 @@ _LANGUAGE_BY_CODE: dict[int, LanguageCode] = {int(language): language for langua
 _NAME_BY_LANGUAGE = {language: language.name for language in LanguageCode}
 
 _HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"HTTP")
-"""What health checks and scanners send to the wrong port, and proxies answer."""
+"""First bytes that health checks and scanners send to the wrong port, and proxies answer."""
 
 
 def frame_size(data: Buffer, start: int, end: int) -> int:
@@ -71,7 +71,7 @@ def frame_size(data: Buffer, start: int, end: int) -> int:
 
 
 def frame_end(data: Buffer, start: int, end: int) -> int:
-    """Where the frame at `start` ends, 0 if that is after `end`. ProtocolError if it is not a frame."""
+    """Returns the end of the frame at `start`, 0 if that is after `end`. ProtocolError if it is not a frame."""
     size = frame_size(data, start, end)
     return start + size if 0 < size <= end - start else 0
 

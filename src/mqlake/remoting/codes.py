@@ -248,12 +248,12 @@ _FIRST_VERSIONS = (
     *("V3_0_0_BETA8_SNAPSHOT", "V3_0_0_BETA8", "V3_0_0_BETA9_SNAPSHOT", "V3_0_0_BETA9", "V3_0_0_FINAL"),
 )
 _FROM_ZERO = {(3, 1), (3, 2)}
-"""Of the lines of RocketMQ 3, those that begin with a version .0; those of 4 and 5 all do."""
+"""The lines of RocketMQ 3 that begin with a version .0; those of 4 and 5 all do."""
 
 
 @functools.cache
 def _version_names() -> tuple[str, ...]:
-    """Of each number; a release has the one after its snapshot's."""
+    """Returns the name of each number; a release has the one after its snapshot's."""
     names = list(_FIRST_VERSIONS)
     for major, minor in itertools.product((3, 4, 5), range(10)):
         last = 15 if (major, minor) == (3, 0) else 9

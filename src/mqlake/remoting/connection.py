@@ -137,7 +137,7 @@ class Endpoint:
         """Called with the reads of plain connections of which nothing waits, before all else, if there is no guard."""
         self.guard: Guard | None = None
         self.guarded_fast_paths: tuple[FastPath, ...] = ()
-        """Those that check requests themselves; under a guard only they are called."""
+        """Fast paths that check requests themselves; under a guard only they are called."""
         self.going_away = False
         """New requests are answered GO_AWAY if the client knows that code."""
         self.tls_mode = TlsMode.DISABLED

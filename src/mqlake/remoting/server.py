@@ -35,7 +35,7 @@ class RemotingServer(Endpoint):
         self.tls = ServerTls(tls)
         self.refuses_descriptor = FilesKept().refuses
         self.port = 0
-        """Where it listens, from `start` (or the first `bind`) on."""
+        """The port it listens on, from `start` (or the first `bind`) on."""
         self._servers: dict[str, asyncio.Server] = {}
         """By address."""
 

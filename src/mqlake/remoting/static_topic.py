@@ -63,7 +63,8 @@ def next_item(items: Items, item: LogicQueueMappingItem) -> LogicQueueMappingIte
 
 
 def max_offset_of_mapping(items: Items) -> int:
-    """Where the logical queue ends as far as the mapping itself says it: the end of the last part, or its beginning."""
+    """Returns the end of the logical queue as far as the mapping itself says it: the end of the last part, or its
+    beginning."""
     last = items[-1]
     return last.logical(last.end_offset) if last.has_end else last.logic_offset
 
@@ -74,7 +75,7 @@ def leads(items: Items, detail: TopicQueueMappingInfo) -> bool:
 
 
 def mapping_info(detail: TopicQueueMappingDetail) -> TopicQueueMappingInfo:
-    """What name servers are told of a mapping."""
+    """Returns what name servers are told of a mapping."""
     return TopicQueueMappingInfo(
         topic=detail.topic,
         total_queues=detail.total_queues,
@@ -108,8 +109,8 @@ def check_offsets(items: Items) -> None:
 
 
 def check_unchanged(old: Items, new: Items, *, same_epoch: bool) -> None:
-    """What is known of a part stays true: its place, and its logicOffset once that is decided. With the same epoch the
-    leader stays, too."""
+    """Raises unless what is known of a part stays true: its place, and its logicOffset once that is decided. With
+    the same epoch the leader stays, too."""
     if not old:
         return
     if not new:

@@ -45,7 +45,7 @@ class TlsConfig:
     trust_cert_path: str = ""
     """Certificates that must have signed a client's certificate."""
     client_auth: str = "none"
-    """none, optional or require: whether clients must present a certificate."""
+    """A client's certificate: none, optional or require."""
     enable: bool = False
     """True if this process uses TLS to call other servers, as a broker its name servers."""
     auth_server: bool = False
@@ -115,7 +115,7 @@ _REFUSED = {
     "tls.client.keyPassword": "a client's key with a password is not supported; use one without",
 }
 KEYS = frozenset(_ACTED_ON.split()) | _WITHOUT_EFFECT | _REFUSED.keys()
-"""RocketMQ's, as in its TlsSystemConfig."""
+"""The keys of RocketMQ's TlsSystemConfig."""
 
 
 def _remarks_on_keys(keys: Iterable[str]) -> list[str]:
@@ -168,7 +168,8 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
 
 
 def _unusable(error: OSError, *paths: str) -> ConfigError:
-    """Of files some of which may be empty names; it names those that are not there, if that is it."""
+    """Returns the error for files some of which may be empty names; it names those that are not there, if that is
+    it."""
     named = [path for path in paths if path]
     if missing := [path for path in named if not os.path.exists(path)]:
         return NotThereError(f"TLS cannot use {', '.join(missing)}: No such file or directory")

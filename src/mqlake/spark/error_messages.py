@@ -88,7 +88,7 @@ def when_workers_start(ask: Callable[[], T], tries: int = WORKER_TRIES) -> T:
 
 
 @contextlib.contextmanager
-def only_reasons() -> Iterator[None]:
+def hide_tracebacks() -> Iterator[None]:
     """For code that a worker of Spark runs; elsewhere, and with MQLAKE_DEBUG=1, it changes nothing."""
     try:
         yield
@@ -102,32 +102,32 @@ def _is_worker() -> bool:
     return "pyspark.worker_util" in sys.modules
 
 
-def tells_reasons(source: Class) -> Class:
-    """A class decorator: `only_reasons` around the methods of a source, a reader or a writer that Spark calls."""
+def short_errors(source: Class) -> Class:
+    """A class decorator: `hide_tracebacks` around the methods of a source, a reader or a writer that Spark calls."""
     for name, method in list(vars(source).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(
                 source,
                 name,
-                _with_reader_errors(method) if name == "streamReader" else only_reasons_from(method),
+                _with_reader_errors(method) if name == "streamReader" else short_errors_of(method),
             )
     return source
 
 
-def only_reasons_from(method: Callable[..., Any]) -> Callable[..., Any]:
+def short_errors_of(method: Callable[..., Any]) -> Callable[..., Any]:
     """The same for one function, such as mapInArrow's."""
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
         def called(*arguments: Any, **named: Any) -> Iterator[Any]:
-            with only_reasons():
+            with hide_tracebacks():
                 yield from method(*arguments, **named)
 
     else:
 
         @functools.wraps(method)
         def called(*arguments: Any, **named: Any) -> Any:
-            with only_reasons():
+            with hide_tracebacks():
                 return method(*arguments, **named)
 
     return called
@@ -148,7 +148,7 @@ def _with_reader_errors(
     return called
 
 
-@tells_reasons
+@short_errors
 class _NoReader(DataSourceStreamReader):
     """Raises the error in every call with which Spark starts or continues a stream."""
 

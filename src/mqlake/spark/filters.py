@@ -23,7 +23,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def conditions(filters: Sequence[Filter]) -> list[Condition]:
-    """Those filters that can be applied here."""
+    """Returns the filters that can be applied here."""
     found = []
     for each in filters:
         column = each.attribute[0] if len(getattr(each, "attribute", ())) == 1 else ""
@@ -41,8 +41,8 @@ _PUSHES = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 def _planned_without_filters() -> bool:
-    """Whether this is a process of Spark's that plans a read to which no filters are pushed. Each has one module to
-    run, as its main module or imported by the daemon it was forked from."""
+    """Returns True if this is a process of Spark's that plans a read to which no filters are pushed. Each has one
+    module to run, as its main module or imported by the daemon it was forked from."""
     main = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "") or ""
     running = {main, *sys.modules}
     return main.startswith("pyspark.") and _PLANS in running and _PUSHES not in running

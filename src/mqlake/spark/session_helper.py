@@ -52,7 +52,7 @@ PROGRESS_INTERVAL_S = 0.2
 
 WORK_PREFIX = "mqlake-spark-session-"
 SOCKET_PATH_MAX = 100
-"""Of a Unix socket's path, which may have 103 bytes on some systems."""
+"""Length of a Unix socket's path, which may have 103 bytes on some systems."""
 SOCKET_NAME_LENGTH = len("/.00000000-0000-0000-0000-000000000000.sock")
 
 

@@ -16,12 +16,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from mqlake.lake.options import SourceOptions
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 
 Place = TypeVar("Place")
 
 
-@tells_reasons
+@short_errors
 class LimitedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Place]):
     """A stream over places (stores, queues, partitions), each with offsets of its own."""
 
@@ -41,5 +41,5 @@ class LimitedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, G
         self._target = self._ends()
 
     def _ends(self) -> Mapping[Place, int]:
-        """Where each place ends now."""
+        """Returns the end of each place now."""
         raise NotImplementedError

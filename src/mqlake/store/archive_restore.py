@@ -40,7 +40,7 @@ from mqlake.store.files.store_lock import StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.message_store import open_store
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
-from mqlake.store.queues.queue_ends import NotDeleted, write_ends
+from mqlake.store.queues.queue_ends import RestorableQueues, write_ends
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ArchiveRestoreReport:
     end: int
     fetched_bytes: int
     last_store_timestamp: int
-    """Of the newest message in the archive; later ones, if there were any, are lost."""
+    """Store time (ms) of the newest message in the archive; later ones, if there were any, are lost."""
     saved_timestamp: int
     """When the archive was brought up to the log for the last time."""
 
@@ -167,8 +167,8 @@ def _split(manifest: Manifest) -> tuple[list[ArchivedObject], list[ArchivedObjec
 
 
 def _manifest_and_config(target: Target) -> tuple[Manifest, bytes]:
-    """What belongs together, also when the broker that writes the archive writes another one meanwhile: it deletes the
-    config of the manifest before. NotThereError, StoreError."""
+    """Returns a manifest and the config that belongs to it, also while the broker that writes the archive writes
+    another pair: it deletes the config of the older manifest. NotThereError, StoreError."""
     manifest = read_manifest(target)
     while manifest is not None and manifest.objects:
         if manifest.config is None:
@@ -236,7 +236,7 @@ class _Restore:
         queues = ConsumeQueueStore(config, queue_type_of=_queue_types(config))
         index = IndexService(config) if config.message_index_enable else None
         try:
-            queues.only_missing = NotDeleted(config, queues)  # topics that were deleted do not come back
+            queues.may_create = RestorableQueues(config, queues)  # topics that were deleted do not come back
             for each in whole:
                 if each.units is None:
                     continue

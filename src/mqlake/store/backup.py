@@ -69,9 +69,9 @@ class BackupReport:
     mended: list[str] = dataclasses.field(default_factory=list)
     """Copies that were damaged, and are made again from the store."""
     damaged_copies: list[str] = dataclasses.field(default_factory=list)
-    """Those of which the store no longer has the original."""
+    """Damaged copies of which the store no longer has the original."""
     checked_bytes: int = 0
-    """Of copies that were there already, which were read and compared."""
+    """Bytes of copies that were there already, which were read and compared."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -252,7 +252,7 @@ def _seen(source: MappedFile) -> tuple[int, int]:
 
 
 def _is_prefix(saved: SavedFile, source: MappedFile) -> bool:
-    """Whether the saved bytes are those at the beginning of a file."""
+    """Returns True if the saved bytes are those at the beginning of a file."""
     if saved.size > source.wrote_position:
         return False
     with contextlib.suppress(FileNotFoundError):
@@ -327,7 +327,7 @@ def _check_copy(fd: int, path: str, size: int, crc: int) -> None:
 
 
 def _damage(files: MappedFileQueue, start: int, end: int) -> list[str]:
-    """Where the records of [start, end) end too early; the first place in each file."""
+    """Returns a line about the first place in [start, end) without a whole record; empty if there is none."""
     for chunk in LogReader(files).scan(start, end):
         if (
             chunk.stopped

@@ -20,7 +20,7 @@ PIECE = 4 << 20
 
 @dataclasses.dataclass(slots=True)
 class BackupCheck:
-    """What was read of a backup. Offsets are physical, in bytes."""
+    """The result of reading a backup. Offsets are physical, in bytes."""
 
     path: str
     start: int
@@ -52,7 +52,7 @@ def verify_backup(directory: str, *, progress: Progress = no_progress) -> Backup
 
 
 def trouble_of(directory: str, saved: SavedFile, *, read: bool = True) -> str:
-    """What is wrong with the copy of a file of the log, with its path; empty when nothing is. `read`: its bytes too."""
+    """Returns the fault of the copy of a file of the log, with its path; empty without one. `read`: its bytes too."""
     path = os.path.join(directory, LOG, saved.name)
     try:
         size = os.path.getsize(path)

@@ -1,4 +1,4 @@
-"""What a backup has: backup.json, written last. It names one state of a store.
+"""The contents of a backup: backup.json, written last. It names one state of a store.
 
 DIR/backup.json    the first bytes of each file of the log, with their CRC-32; the configuration's directory and
                    the CRC-32 of each of its files
@@ -38,7 +38,7 @@ class SavedFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup has; `file_size` of each file of the log, in bytes."""
+    """The contents of a backup; `file_size` of each file of the log, in bytes."""
 
     file_size: int
     files: tuple[SavedFile, ...] = ()
@@ -64,7 +64,7 @@ def is_backup(directory: str) -> bool:
 
 
 def read_manifest(directory: str) -> Manifest | None:
-    """What DIR has; None if there is nothing yet. ConfigError names the file if it cannot be read."""
+    """Reads the manifest of DIR; None if there is nothing yet. ConfigError names the file if it cannot be read."""
     path = os.path.join(directory, MANIFEST)
     try:
         with open(path, "rb") as file:

@@ -66,13 +66,13 @@ class DiskThresholds:
         if not config.disk_check_enable:
             return cls(1.0, 1.0, 1.0)
         return cls(
-            max_used=_held(config.disk_max_used_space_ratio, 10, 95),
-            clean_forcibly=_held(config.disk_space_clean_forcibly_ratio, 30, 85),
-            warning_level=_held(config.disk_space_warning_level_ratio, 35, 90),
+            max_used=_clamped(config.disk_max_used_space_ratio, 10, 95),
+            clean_forcibly=_clamped(config.disk_space_clean_forcibly_ratio, 30, 85),
+            warning_level=_clamped(config.disk_space_warning_level_ratio, 35, 90),
         )
 
 
-def _held(percent: int, low: int, high: int) -> float:
+def _clamped(percent: int, low: int, high: int) -> float:
     return min(max(percent, low), high) / 100
 
 

@@ -43,7 +43,7 @@ class DamageLog:
     def report(
         self, found_by: str, error: StoreCorruptError, topic: str = "", queue_id: int = -1, what: str = ""
     ) -> bool:
-        """Logs and counts damage that is not known yet; whether it was new.
+        """Logs and counts damage that is not known yet; returns True if it was new.
 
         `found_by` is PULL, QUERY or SCRUB. `topic` and `queue_id` are whose message is not given out because of it, and
         empty when that cannot be said. `what` is what was done about it.

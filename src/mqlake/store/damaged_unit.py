@@ -28,7 +28,8 @@ UNITS_MAX = 1024
 
 
 def find_message(log_files: MappedFileQueue, queue: ConsumeQueue, queue_offset: int) -> RecordPlace | None:
-    """Where message `queue_offset` is; None when it is not between its neighbours, or they are too far apart."""
+    """Returns the place of message `queue_offset`; None when it is not between its neighbours, or they are too far
+    apart."""
     low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
     before = _first_whole(
         log_files, queue, range(queue_offset - 1, max(low, queue_offset - UNITS_MAX) - 1, -1)

@@ -79,7 +79,7 @@ class CommitLogDispatcher(Protocol):
 
 
 def columns_of(chunk: LogChunk, delay_levels: Mapping[int, int]) -> DispatchColumns:
-    """What dispatchers need of the chunk's records besides the scan."""
+    """Returns the columns that dispatchers need of a chunk's records besides the scan."""
     return dispatch_columns(chunk.array, chunk.scan, delay_levels=dict(delay_levels))
 
 

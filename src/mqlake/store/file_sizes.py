@@ -94,7 +94,7 @@ def _index_sizes(directory: str) -> tuple[int, int] | None:
 
 
 def _cut_short(directory: str, size: int) -> StoreCorruptError:
-    """Of the first file that has this size."""
+    """Returns the error for the first file that has this size."""
     names = (name for name in sorted(os.listdir(directory)) if name.isdigit())
     path = next(p for name in names if os.path.getsize(p := os.path.join(directory, name)) == size)
     reason = f"the file was cut short here; one of the log has {LOG_FILE_SIZE_MIN} bytes at least"

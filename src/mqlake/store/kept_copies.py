@@ -26,7 +26,7 @@ from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 DROPPED_DIR = "dropped"
 """Under the store's root."""
 REPAIR_PREFIX = "repair-"
-"""Of the directories that repair makes under the store's root."""
+"""Prefix of the directories that repair makes under the store's root."""
 REPAIR_LIST = "repair.json"
 NOTE_SUFFIX = ".json"
 

@@ -174,7 +174,7 @@ class DefaultMessageStore(StoreView):
         return archive
 
     def _archivable(self) -> int:
-        """What is before is on the disk and dispatched."""
+        """The physical offset before which everything is on the disk and dispatched."""
         return min(self.commit_log_files.flushed_where, self._reput_service.reput_from_offset)
 
     def _on_archived(self, before: Manifest, after: Manifest) -> None:
@@ -269,7 +269,7 @@ class DefaultMessageStore(StoreView):
             last_exit = last_exit_of(self._abort_file, self._lock_file)
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
             self.commit_log_files.load()
-            self.consume_queues.pool.hold()  # recovery looks before it writes
+            self.consume_queues.pool.defer_changes()  # recovery looks before it writes
             self.consume_queues.load()
             self._allocate_service.start()
             report = Recovery(
@@ -589,7 +589,8 @@ class DefaultMessageStore(StoreView):
         return result
 
     def _warn_of_slow_puts(self) -> None:
-        """Of those that _put() did not see, the slowest since the last call: those hold the lock from their start."""
+        """Warns of the slowest put since the last call that _put() did not see: such puts hold the lock from their
+        start."""
         elapsed, topic, size = self._single.take_slowest()
         if elapsed < PAGE_CACHE_BUSY_MAX_MS:
             self._longest_put_ms = max(self._longest_put_ms, elapsed)
@@ -680,8 +681,8 @@ class DefaultMessageStore(StoreView):
 
     @property
     def confirm_offset(self) -> int:
-        """Where dispatch may go: under SYNC_FLUSH (unless readUnCommitted) only what the disk has, in a group with
-        failover only what every replica of the in-sync set has."""
+        """The offset up to which dispatch may go: under SYNC_FLUSH (unless readUnCommitted) only what the disk has,
+        in a group with failover only what every replica of the in-sync set has."""
         if self._sync_flush and not self.config.read_un_committed:
             end = self.commit_log_files.flushed_where
         else:

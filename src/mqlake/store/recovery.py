@@ -54,7 +54,7 @@ from mqlake.store.lost_end import LostEnd, newest_in
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, PreparedUnits
 from mqlake.store.queues.lost_ends import QueueEnd
-from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, topics_of_config, write_ends
+from mqlake.store.queues.queue_ends import DoubtfulEnds, RestorableQueues, topics_of_config, write_ends
 
 if TYPE_CHECKING:
     from mqlake.store.check.cross_check import Misplaced
@@ -69,8 +69,8 @@ NAMED = 10
 
 FENCES_DESCRIBED = 10
 KEPT_BYTES_MAX = 96 << 20
-"""Of units and keys, some 70 a record, that are kept from the look at the log until they are put; what belongs to more
-records is made again, which costs less than the memory."""
+"""Bytes of units and keys, some 70 a record, that are kept from the survey of the log until they are put; what
+belongs to more records is made again, which costs less than the memory."""
 ZEROS_MAX = 1 << 16
 """Bytes that the properties of a record, and their length, take at most."""
 NEVER_FINISHED = "bytes of a record that was never finished"
@@ -145,13 +145,13 @@ def _is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the look at the log found. Offsets are physical."""
+class _LogSurvey:
+    """Findings of the survey of the log. Offsets are physical."""
 
     start: int
-    """Where the records begin of which queues or index may lack something."""
+    """The first record of which queues or index may lack something."""
     first_end: int
-    """Where the valid records from there on end: before the first hole, if there are any."""
+    """End of the valid records from there on: before the first hole, if there are any."""
     found: LogEnd
     only_zeros_follow: bool
     ends: DoubtfulEnds
@@ -159,7 +159,7 @@ class _Seen:
     """End of the newest record in any queue when the store was opened, -1: there was none."""
 
 
-class _Places:
+class _QueueSequence:
     """Follows the queue offsets of a log's records, to notice one that stands in no row with the others of its queue.
     `reached`: the queues knew of the messages up to this physical offset."""
 
@@ -168,7 +168,7 @@ class _Places:
         self._queues = queues
         self._next: dict[tuple[bytes, int], int] = {}
 
-    def are_doubtful(self, units: PreparedUnits) -> bool:
+    def breaks(self, units: PreparedUnits) -> bool:
         """True if records of a chunk jump, or are of a queue that is not there."""
         doubtful = False
         for topic_id, queue_id, start, end, first_queue_offset, is_plain, _ in units.runs:
@@ -240,8 +240,8 @@ class Recovery:
             thorough=not report.clean_exit, flushed_until=self._checkpoint.min_timestamp
         )
         report.queues_reached = max(0, dispatched_to)
-        self._not_deleted = NotDeleted(self._config, self._consume_queues)
-        seen = self._look(dispatched_to) if self._files.mapped_files else None
+        self._restorable = RestorableQueues(self._config, self._consume_queues)
+        seen = self._survey_log(dispatched_to) if self._files.mapped_files else None
         if seen is None:
             self._refuse_lost_log(dispatched_to)
         self._begin_to_write()
@@ -266,19 +266,19 @@ class Recovery:
         )
         return report
 
-    def _look(self, dispatched_to: int) -> _Seen:
+    def _survey_log(self, dispatched_to: int) -> _LogSurvey:
         """Reads the log and judges its end; nothing of the store changes. `dispatched_to`: where its queues end."""
         start = self._start_file(dispatched_to)
         ends = DoubtfulEnds(self._consume_queues, self._files, self._delay_levels, start.file_from_offset)
         if ends.again_from is not None:
             start = self._earlier(start, ends.again_from)
         self._refuse_misnamed(start)
-        self._places = _Places(self._consume_queues, dispatched_to)
+        self._places = _QueueSequence(self._consume_queues, dispatched_to)
         self._check_format()
         end, last_timestamp, torn_size = self._scan(start)
         if self._report.clean_exit:
             self._refuse_lost_end(end, ends)  # before what lies there is judged
-        found = self._look_after(end, last_timestamp, torn_size)
+        found = self._judge_tail(end, last_timestamp, torn_size)
         only_zeros_follow = found is None
         found = found or LogEnd(end, last_timestamp)
         if not only_zeros_follow:
@@ -286,7 +286,7 @@ class Recovery:
         if not self._report.clean_exit:
             self._newest = max(self._newest, found.last_timestamp)
             self._refuse_lost_end(found.end, ends)
-        return _Seen(start.file_from_offset, end, found, only_zeros_follow, ends, dispatched_to)
+        return _LogSurvey(start.file_from_offset, end, found, only_zeros_follow, ends, dispatched_to)
 
     def _begin_to_write(self) -> None:
         if self._lost:
@@ -296,9 +296,9 @@ class Recovery:
         self._checkpoint.make()
         if self._flushed_queues:
             self._checkpoint.flush()
-        self._consume_queues.pool.carry_out()
+        self._consume_queues.pool.apply_deferred()
 
-    def _write(self, seen: _Seen) -> None:
+    def _write(self, seen: _LogSurvey) -> None:
         """Brings everything derived up to the log's end, and the log itself to its end."""
         seen.ends.warn()
         clean_exit = self._report.clean_exit
@@ -308,18 +308,18 @@ class Recovery:
                 mapped_file.sync()
         self._rebuild_index_before(seen.start)
         if clean_exit and seen.dispatched_to >= 0:
-            self._consume_queues.only_missing = self._not_deleted
+            self._consume_queues.may_create = self._restorable
         self._consume_queues.stop_at_gaps(True)
         self._dispatch_seen(seen)
         self._consume_queues.stop_at_gaps(False)
-        self._consume_queues.only_missing = None
+        self._consume_queues.may_create = None
         self._fill_gaps(seen.first_end)
         seen.ends.settle(seen.first_end)  # a unit after the first hole is the salvage's to make
         self._salvage(seen.first_end, seen.found)
         self._cut_at(seen)
         self._refill_lost(seen.found.end)
 
-    def _dispatch_seen(self, seen: _Seen) -> None:
+    def _dispatch_seen(self, seen: _LogSurvey) -> None:
         """Dispatches the records up to the first end: those whose columns were kept, and then the rest."""
         total, at = self._size_from(seen.start), seen.start
         if self._kept:
@@ -465,7 +465,7 @@ class Recovery:
         total = self._size_from(end)
         last_timestamp = torn_size = 0
         chunk: LogChunk | None = None
-        for chunk, (prepared, torn) in self._checking_reader.scan_with(self._look_at, end):
+        for chunk, (prepared, torn) in self._checking_reader.scan_with(self._prepare_chunk, end):
             if torn:
                 report.torn_reason, torn_size = TORN, int(chunk.scan.size[torn[0]])
                 end = int(chunk.scan.physical_offset[torn[0]])
@@ -494,7 +494,7 @@ class Recovery:
             return
         columns = columns_of(chunk, self._delay_levels)
         units = self._consume_queues.prepare(chunk.scan, columns) if prepared is None else prepared[0]
-        if not self._places.are_doubtful(units):
+        if not self._places.breaks(units):
             return
         from mqlake.store.check.cross_check import Witnesses
 
@@ -541,7 +541,7 @@ class Recovery:
             topics is None or queue_id < topics.get(topic, 0)
         )
 
-    def _look_at(self, chunk: LogChunk) -> tuple[list[Any] | None, list[int]]:
+    def _prepare_chunk(self, chunk: LogChunk) -> tuple[list[Any] | None, list[int]]:
         """The chunk for the dispatchers, as long as that is kept, and its torn records."""
         prepared = self._prepare(chunk, self._dispatchers) if self._keeps else None
         return prepared, self._finder.torn_records(chunk)
@@ -582,17 +582,17 @@ class Recovery:
 
     def _dispatch_again(self, end: int) -> None:
         """The log up to `end`, for all queues but those of deleted topics."""
-        self._consume_queues.only_missing = self._not_deleted
+        self._consume_queues.may_create = self._restorable
         try:
             first = self._files.min_offset
             for chunk in self._dispatch(first, end, [self._consume_queues]):
                 self._tell(chunk.end - first, end - first)
         finally:
-            self._consume_queues.only_missing = None
+            self._consume_queues.may_create = None
 
     def _refill_lost(self, end: int) -> None:
         """Queues that ended further on when the store last ended cleanly get what the log has of them."""
-        lost = self._not_deleted.lost()
+        lost = self._restorable.lost()
         if not lost:
             return
         names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in lost[:NAMED])
@@ -641,14 +641,14 @@ class Recovery:
         logger.warning("recovery: %s; this was accepted", lost)
 
     def _lower_checkpoint(self) -> None:
-        """What was flushed until when is no longer true of the log. OSError."""
+        """Lowers the checkpoint: its flush times are no longer true of the log. OSError."""
         self._consume_queues.flush()
         checkpoint = self._checkpoint
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
             setattr(checkpoint, name, min(getattr(checkpoint, name), self._newest))
         checkpoint.flush()
 
-    def _look_after(self, end: int, last_timestamp: int, torn_size: int) -> LogEnd | None:
+    def _judge_tail(self, end: int, last_timestamp: int, torn_size: int) -> LogEnd | None:
         """Judges what follows the valid records (None: zeros). StoreCorruptError for damage: cutting there would lose
         messages."""
         if not self._reader.leftovers(end):
@@ -700,7 +700,7 @@ class Recovery:
             at += len(piece)
         report.fences.append((fence.start, fence.size, fence.reason))
 
-    def _cut_at(self, seen: _Seen) -> None:
+    def _cut_at(self, seen: _LogSurvey) -> None:
         report, end, last_timestamp = self._report, seen.found.end, seen.found.last_timestamp
         for mapped_file, position, last in () if seen.only_zeros_follow else self._reader.leftovers(end):
             report.torn_bytes += last - position

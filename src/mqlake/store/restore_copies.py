@@ -26,7 +26,7 @@ from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, decode_record, enco
 from mqlake.message import MessageTimeUp
 from mqlake.store.check.verify import store_config
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.store_lock import AbortFile, StoreLock, lock_holder
+from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.kept_copies import KeptCopy, kept_copies, read_note, whole_records, write_note
 from mqlake.store.log.filler import FILLER_SIZE_MIN, are_fillers, fence_off
 from mqlake.store.message_store import DefaultMessageStore
@@ -54,7 +54,7 @@ class PutBack:
     in_log: int
     """Whole ones that it has."""
     queues: dict[str, int]
-    """Of the former, how many belong to each queue ("topic/queue id")."""
+    """Number of the messages that the log does not have, by queue ("topic/queue id")."""
     records: list[RecordPlace] = dataclasses.field(default_factory=list, repr=False)
 
 
@@ -100,9 +100,7 @@ def put_back(
     taken; a copy is marked only when all its messages are on the disk.
     """
     config = store_config(os.fspath(path), settings)
-    holder = lock_holder(config.lock_path)
     store = _open(config)  # recovers, and refuses a store that is in use
-    assert holder is None
     store.shutdown()
     chosen = [
         looked

@@ -85,7 +85,7 @@ class BoundaryType(enum.Enum):
 
 
 class AppendMessageResult(NamedTuple):
-    """Where a record (or the records of a batch) went.
+    """The place of a record (or of the records of a batch).
 
     wrote_offset: physical offset of the first byte; wrote_bytes: bytes of all records; logics_offset: queue
     offset of the first message; record_offsets: physical offsets of a batch's records; msg_num: messages written;
@@ -146,7 +146,7 @@ class PutMessageResult:
 
     status: PutMessageStatus
     append_fields: AppendFields | None
-    """What `append_result` is made of when somebody asks for it."""
+    """The fields from which `append_result` is made when somebody asks for it."""
     reason: str
 
     def __init__(
@@ -309,7 +309,7 @@ class _LoopWaiter:
 
 
 Waiter = Callable[[], None] | asyncio.Future[None] | _ThreadWaiter
-"""Whom to call, or a task's future: one object less for each put that is awaited."""
+"""A callback, or a task's future: one object less for each put that is awaited."""
 
 
 def wake_all(waiters: list[Waiter]) -> None:
@@ -376,7 +376,7 @@ class GetMessageResult:
         self.max_offset = max_offset
         self.buffers: list[memoryview] = []
         self.queue_offsets: Sequence[int] = []
-        """Of each record; of an inner batch the first one."""
+        """Queue offset of each record; of an inner batch the first one."""
         # of an inner batch all messages count, though it is one record
         self.message_count = 0
         self.buffer_total_size = 0

@@ -124,7 +124,7 @@ class ScrubService(ServiceThread):
         )
 
     def _pause(self, size: int) -> bool:
-        """Waits as long as so many bytes may take; whether the service was shut down meanwhile."""
+        """Waits as long as so many bytes may take; returns True if the service was shut down meanwhile."""
         rate = self._config.scrub_bytes_per_second
         if self._stops_within(size / rate if rate else LOOK_AGAIN_S):
             return True
@@ -257,7 +257,7 @@ class ScrubService(ServiceThread):
 
     @staticmethod
     def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: npt.NDArray[np.intp]) -> list[int]:
-        """Those of the rows, of one queue, that its units do not lead to; deleted units lead nowhere and need not."""
+        """Returns the rows, of one queue, that its units do not lead to; deleted units lead nowhere and need not."""
         if queue is None:
             return [int(row) for row in rows]
         found: list[int] = []

@@ -85,8 +85,9 @@ class StoreView:
         self.consume_queues = consume_queues
         self.index = index
         self.archived: ArchiveReader | None = None
-        """Where the log goes on before its beginning here. What has to be fetched from there is NotCachedError on an
-        event loop, and is waited for on other threads; then ArchiveUnavailableError may be raised by what reads."""
+        """The archive with the part of the log before its beginning here. What has to be fetched from there is
+        NotCachedError on an event loop, and is waited for on other threads; then ArchiveUnavailableError may be
+        raised by what reads."""
         self.damage = DamageLog()
         """Damage that reads have found."""
         self._closed = False
@@ -582,7 +583,7 @@ class StoreView:
         return message
 
     def _check_prop_crc(self, record: memoryview, physical_offset: int) -> None:
-        """Raises BadCrcError. Whether a property CRC is the store's own may show at the next record only."""
+        """Raises BadCrcError. A property CRC may turn out to be the store's own at the next record only."""
         size = len(record) + max(0, self._size_at(physical_offset + len(record)))
         both = self._select(physical_offset, size)
         checked = check_record(
@@ -677,8 +678,8 @@ class StoreView:
 
 
 def _queue_offsets(queue: Queue, units: Units, offset: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Of each unit from `offset` on the queue offset of its message, and of what follows it. A unit of an inner batch
-    has an offset for each message."""
+    """Returns for each unit from `offset` on the queue offset of its message, and of what follows it. A unit of an
+    inner batch has an offset for each message."""
     if isinstance(queue, BatchConsumeQueue):
         begins = units["msg_base_offset"]
         return begins.tolist(), (begins + units["batch_size"]).tolist()
@@ -688,8 +689,8 @@ def _queue_offsets(queue: Queue, units: Units, offset: int) -> tuple[Sequence[in
 def _chosen(
     units: Units, offset: int, message_filter: TagFilter, count_max: int
 ) -> tuple[bytes, npt.NDArray[np.int64], int] | None:
-    """Of units from `offset` on at most `count_max` that the filter lets through, their queue offsets, and the offset
-    after all that was looked at. None when there is none."""
+    """Returns the units from `offset` on that the filter lets through, at most `count_max`, their queue offsets, and
+    the offset after all that was looked at. None when there is none."""
     codes = units["tags_code"]
     matches: npt.NDArray[np.bool_] = codes <= MAX_ADDRESS  # the extension cannot be read
     for code in message_filter.codes:

@@ -51,7 +51,7 @@ class RocketMQ:
 
     @property
     def pid(self) -> int:
-        """Of the process. Only while it runs."""
+        """Id of the process. Only while it runs."""
         assert self._process is not None, "it is not running"
         return self._process.pid
 
@@ -99,7 +99,7 @@ class RocketMQ:
                 process.kill()
 
     def log(self) -> str:
-        """What the process wrote to its log so far: warnings and errors."""
+        """Returns the log of the process so far: warnings and errors."""
         self._stderr.seek(0)
         return self._stderr.read()
 

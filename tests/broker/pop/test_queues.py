@@ -26,9 +26,9 @@ def test_the_offset_is_committed_in_order(steps):
             waiting = [pair for pair in stretches if not pair[1][1]]
             if not waiting:
                 continue
-            stretch, entry = waiting[number % len(waiting)]
+            pending, entry = waiting[number % len(waiting)]
             entry[1] = True
-            queues.stored(queue, stretch)
+            queues.stored(queue, pending)
         else:
             end += number + 1
             if what == "pass":
@@ -50,11 +50,11 @@ def test_what_is_pending_does_not_move_an_offset_that_was_reset():
     queues, offsets = queues_at()
     queue = queues.get("T", "G", 0)
     queues.commit(queue, 5)
-    stretch = queues.handed_out(queue, 37)
+    pending = queues.handed_out(queue, 37)
     offsets.assign_reset_offset("T", "G", 0, 2)
     offsets.query_then_erase_reset_offset("T", "G", 0)
     queues.forget("T", "G", 0)
-    queues.stored(queue, stretch)
+    queues.stored(queue, pending)
     assert offsets.query_offset("G", "T", 0) == 2
     assert queues.next_offset(queues.get("T", "G", 0)) == 2
     assert queues.pending_count == 0

@@ -49,7 +49,7 @@ def test_another_place(store: Path, tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path / "out")) == full_files(store) and not (store / "heads").exists()
     (tmp_path / "file").touch()
     result = mqlake("heads", store, "--out", tmp_path / "file")
-    assert result.exit_code == 2 and "not a directory" in result.output
+    assert result.exit_code == 2 and "is a file" in result.output
 
 
 def test_a_damaged_file(store: Path) -> None:

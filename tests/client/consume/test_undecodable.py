@@ -26,7 +26,7 @@ from mqlake.client import (
 from mqlake.client.blocking import PullConsumer as BlockingPullConsumer
 from mqlake.client.consume import undecodable
 from mqlake.client.consume.consume_service import REFUSALS_MAX
-from mqlake.client.consume.undecodable import OnUndecodable, message_of, settle
+from mqlake.client.consume.undecodable import OnUndecodable, apply_policy, delivered_message
 from mqlake.errors import ConfigError, UndecodableMessageError, UnknownKeyError
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
@@ -107,13 +107,13 @@ def test_what_precedes_is_given_then_it_is_raised_until_it_is_passed(
     mqlake_broker: MqlakeBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unpacked: list[bytes] = []
-    real = undecodable.settle
+    real = undecodable.apply_policy
 
     def counting(messages: list[MessageClientExt], *rest: Any) -> Any:
         unpacked.extend(message.body for message in messages)
         return real(messages, *rest)
 
-    monkeypatch.setattr("mqlake.client.consume.pull_consumer.settle", counting)
+    monkeypatch.setattr("mqlake.client.consume.pull_consumer.apply_policy", counting)
 
     async def scene(consumer: PullConsumer, queue: MessageQueue) -> None:
         assert [message.body for message in await consumer.poll()] == [b"0", b"1"]
@@ -331,4 +331,4 @@ def test_settings_are_checked() -> None:
 
 def test_what_is_not_asked_for_is_as_it_was() -> None:
     message = MessageClientExt("T", b"x")
-    assert settle([message], "skip", "G") == [message] and message_of(message) is message
+    assert apply_policy([message], "skip", "G") == [message] and delivered_message(message) is message

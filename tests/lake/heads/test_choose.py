@@ -24,7 +24,7 @@ from mqlake.lake.heads import rows as heads_rows
 from mqlake.lake.heads.choose import expression_of
 from mqlake.lake.heads.schema import SCHEMA
 from mqlake.lake.options import LogOptions, option_texts
-from mqlake.lake.plan import ReadPlan, plan
+from mqlake.lake.plan import ReadPlan, plan_read
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
 from tests.lake.heads.logs import heads_of, random_records, write_all, write_log
@@ -56,7 +56,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(root: Path, filter: pc.Expression | None = None, **options: object) -> ReadPlan:
-    return plan(LogOptions.parse(option_texts([str(root)], options)), conditions_of(filter))
+    return plan_read(LogOptions.parse(option_texts([str(root)], options)), conditions_of(filter))
 
 
 def without_queues(root: Path, to: Path) -> Path:

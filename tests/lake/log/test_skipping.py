@@ -20,7 +20,7 @@ from mqlake.lake.log import reading, skipping
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
-from mqlake.lake.plan import ReadPlan, plan
+from mqlake.lake.plan import ReadPlan, plan_read
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
 from mqlake.store import DefaultMessageStore, MessageStoreConfig, open_store
@@ -58,7 +58,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:
     """Physical offsets of the rows that come, and the plan."""
     given, known = LogOptions.parse({"path": str(root), **options}), tuple(conditions(filters))
-    planned = plan(given, known)
+    planned = plan_read(given, known)
     batches = [batch for task in planned.tasks for batch in read_task(task, given, known, ["physicalOffset"])]
     return sorted(row["physicalOffset"] for batch in batches for row in batch.to_pylist()), planned
 

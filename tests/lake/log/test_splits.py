@@ -26,7 +26,7 @@ from mqlake.lake.log.splits import (
     map_file,
     missing,
     open_window,
-    plan,
+    splits_of_store,
     walk,
 )
 from mqlake.lake.log.splits import log_files as files_of
@@ -43,7 +43,7 @@ def read(
 ) -> tuple[list[int], list[Damage]]:
     """Physical offsets of the records, and the damage, in the order of the splits."""
     return read_splits(
-        plan(root if isinstance(root, Storage) else str(root), split_size), verify, piece_bytes
+        splits_of_store(root if isinstance(root, Storage) else str(root), split_size), verify, piece_bytes
     )
 
 
@@ -88,7 +88,7 @@ def test_a_first_file_that_is_being_made(tmp_path: Path) -> None:
 
 def test_a_walk_closes_its_file(every_kind: Path) -> None:
     """Also when its reader stops early."""
-    split = plan(str(every_kind))[0]
+    split = splits_of_store(str(every_kind))[0]
     for steps in (1, 1000):
         window = open_window(split)
         reading = walk(split, window)
@@ -99,7 +99,7 @@ def test_a_walk_closes_its_file(every_kind: Path) -> None:
 
 
 def test_a_file_that_is_cut_short_while_it_is_read(damaged: Path) -> None:
-    split = plan(str(damaged))[1]
+    split = splits_of_store(str(damaged))[1]
     read_so_far = walk(split, open_window(split), piece_bytes=5000)
     next(read_so_far)
     with open(split.file, "r+b") as file:
@@ -227,27 +227,27 @@ def test_records_behind_a_broken_one_are_damage_whoever_died(damaged: Path) -> N
 def test_an_empty_store_has_no_splits(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "checkpoint").touch()
-    assert plan(str(tmp_path)) == []
+    assert splits_of_store(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("path", ["nowhere", "."])
 def test_no_store(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotAStoreError, match=str(tmp_path)):
-        plan(str(tmp_path / path))
+        splits_of_store(str(tmp_path / path))
 
 
 def test_a_file_cut_short(damaged: Path) -> None:
     path = log_files(damaged)[1]
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WrongFileSizeError, match=path.name):
-        plan(str(damaged))
+        splits_of_store(str(damaged))
 
 
 def test_a_missing_file(damaged: Path) -> None:
     log_files(damaged)[1].unlink()
     with pytest.raises(StoreCorruptError, match="missing"):
-        plan(str(damaged))
+        splits_of_store(str(damaged))
 
 
 def test_the_damage_becomes_an_error_with_file_and_offset(damaged: Path) -> None:
@@ -317,7 +317,7 @@ def test_an_empty_last_file_is_left_out(damaged: Path) -> None:
 
 
 def test_each_split_knows_its_file_and_store(every_kind: Path) -> None:
-    planned = plan(str(every_kind), 5000)
+    planned = splits_of_store(str(every_kind), 5000)
     for split, following in itertools.pairwise(planned):
         if split.file == following.file:
             assert split.end == following.start
@@ -365,7 +365,7 @@ class TestNotWhole:
 
     def test_splits_planned_before_a_file_was_cut_short(self, damaged: Path) -> None:
         """Each split reports what it lost; together that is all behind the new end."""
-        planned = [split for split in plan(str(damaged), 5000) if split.base_offset == 16 << 10]
+        planned = [split for split in splits_of_store(str(damaged), 5000) if split.base_offset == 16 << 10]
         starts = [m.physical_offset for m in decoded(damaged) if m.physical_offset >> 14 == 1]
         path = log_files(damaged)[1]
         path.write_bytes(path.read_bytes()[:7000])
@@ -396,8 +396,8 @@ class TestElsewhere:
     ) -> None:
         monkeypatch.setattr(splits, "REMOTE_MARGIN", margin)
         assert read(remote, split_size) == ([message.physical_offset for message in decoded(every_kind)], [])
-        assert [split.end for split in plan(remote, split_size)] == [
-            split.end for split in plan(str(every_kind), split_size)
+        assert [split.end for split in splits_of_store(remote, split_size)] == [
+            split.end for split in splits_of_store(str(every_kind), split_size)
         ]
 
     def test_a_range_may_begin_where_a_record_does(self, every_kind: Path, remote: Storage) -> None:
@@ -411,9 +411,9 @@ class TestElsewhere:
     def test_the_end_is_found_piece_by_piece(
         self, every_kind: Path, remote: Storage, monkeypatch: pytest.MonkeyPatch, piece: int
     ) -> None:
-        expected = plan(str(every_kind))[-1].limit
+        expected = splits_of_store(str(every_kind))[-1].limit
         monkeypatch.setattr(splits, "DEFAULT_SPLIT_SIZE", piece)
-        assert plan(remote, 64 << 20)[-1].limit == expected
+        assert splits_of_store(remote, 64 << 20)[-1].limit == expected
 
     @pytest.mark.parametrize("split_size", SPLIT_SIZES)
     def test_the_same_damage(self, damaged: Path, split_size: int) -> None:
@@ -438,12 +438,12 @@ class TestElsewhere:
         first, second, *_ = log_files(damaged)
         second.write_bytes(second.read_bytes()[:5000])
         with pytest.raises(WrongFileSizeError, match=second.name):
-            plan(uploaded(damaged))
+            splits_of_store(uploaded(damaged))
         files = files_of(uploaded(damaged), must_be_whole=False)
         assert [error.offset for _, error in missing(files)] == [5000]
         second.unlink()
         with pytest.raises(StoreCorruptError, match="a file between them is missing"):
-            plan(uploaded(damaged))
+            splits_of_store(uploaded(damaged))
         files = files_of(uploaded(damaged), must_be_whole=False)
         assert [Path(error.path).name for _, error in missing(files)] == [first.name]
 
@@ -451,19 +451,22 @@ class TestElsewhere:
         odd = log_files(damaged)[1]
         odd.write_bytes(odd.read_bytes() + bytes(1000))
         with pytest.raises(WrongFileSizeError, match=odd.name) as error:
-            plan(uploaded(damaged))
+            splits_of_store(uploaded(damaged))
         assert str(16 << 10) in str(error.value)
 
     @pytest.mark.parametrize("sizes", [(1000, 2000), (2000, 1000)])
     def test_of_two_sizes_the_larger_is_that_of_a_file(self, sizes: tuple[int, int]) -> None:
         files = {f"commitlog/{n * 2000:020d}": b"x" * size for n, size in enumerate(sizes)}
         with pytest.raises(WrongFileSizeError, match="1000 bytes") as error:
-            plan(uploaded_files(files))
+            splits_of_store(uploaded_files(files))
         assert "2000" in str(error.value)
 
     def test_a_log_without_data(self) -> None:
-        assert plan(uploaded_files({"commitlog/00000000000000000000": bytes(1000)})) == []
-        assert plan(uploaded_files({"commitlog/00000000000000000000": b"", "commitlog/README": b"x"})) == []
+        assert splits_of_store(uploaded_files({"commitlog/00000000000000000000": bytes(1000)})) == []
+        assert (
+            splits_of_store(uploaded_files({"commitlog/00000000000000000000": b"", "commitlog/README": b"x"}))
+            == []
+        )
 
 
 def uploaded(root: Path) -> Storage:
@@ -517,7 +520,7 @@ def test_a_file_that_cannot_be_mapped_is_closed(every_kind: Path, monkeypatch: p
         opened.append(file)
         raise OSError(12, "Cannot allocate memory")
 
-    [split, *_] = plan(str(every_kind))
+    [split, *_] = splits_of_store(str(every_kind))
     monkeypatch.setattr(splits, "map_file", fail)
     with pytest.raises(OSError, match="Cannot allocate"):
         open_window(split)

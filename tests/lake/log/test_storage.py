@@ -13,7 +13,7 @@ from pyspark.sql import datasource as ds
 
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
 from mqlake.lake.log import splits
-from mqlake.lake.log.splits import plan
+from mqlake.lake.log.splits import splits_of_store
 from mqlake.lake.log.storage import Storage
 from tests.lake.arrow.test_unpack import rows
 from tests.spark.stores import log_files, seen, time_of
@@ -28,7 +28,7 @@ def test_rows_and_filters(every_kind: Path, remote: Storage) -> None:
 
 def test_no_store_there() -> None:
     with pytest.raises(NotAStoreError, match="memory://nowhere"):
-        plan(Storage("memory://nowhere"))
+        splits_of_store(Storage("memory://nowhere"))
 
 
 def test_a_place_that_cannot_be_reached_is_named(remote: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_file_cut_short_and_a_file_missing(every_kind: Path, remote: Storage) 
     path = f"{remote.root}/commitlog/{log_files(every_kind)[1].name}"
     fs.pipe_file(path, fs.cat_file(path)[:-5])
     with pytest.raises(WrongFileSizeError, match="16379 bytes"):
-        plan(remote)
+        splits_of_store(remote)
     fs.rm_file(path.removeprefix("memory:/"))
     with pytest.raises(StoreCorruptError, match="a file between them is missing"):
-        plan(remote)
+        splits_of_store(remote)

@@ -11,15 +11,16 @@ import pytest
 
 import mqlake.lake
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.lake.bodies.decoder import decoded_fields
 from mqlake.lake.tables.config import DEFAULT_COLUMNS
-from mqlake.lake.tables.rows import NEEDED, UNDECODED_FIELDS, TableRows
+from mqlake.lake.tables.rows import NEEDED, TableRows
 
 
 class Lengths:
     """A decoder that likes bodies with an even number of bytes."""
 
     spec = '{"kind": "lengths"}'
-    fields: Sequence[pa.Field] = (pa.field("length", pa.int32()), *UNDECODED_FIELDS)
+    fields: Sequence[pa.Field] = (pa.field("length", pa.int32()), *decoded_fields(pa.int32())[1:])
 
     def decode(self, batch: pa.RecordBatch) -> list[pa.Array]:
         body = batch.column("body")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from mqlake.cli.main import cli
 from mqlake.cli.spark import COMMANDS
+from tests.documents import blocks
 from tests.interop.brokers import MqlakeBroker
 from tests.spark.stores import copy_store, write_store
 
@@ -32,9 +32,9 @@ def test_what_the_guide_says_runs(tmp_path: Path) -> None:
     sizes = [f"--set={name}={value}" for name, value in SIZES.items()]
     names: dict[str, Any] = {"SIZES": SIZES}
     with MqlakeBroker(tmp_path / "broker") as broker:
-        blocks = re.findall(r"^```(sh|python)\n(.*?)^```$", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
-        assert len(blocks) >= 15
-        for kind, text in blocks:
+        found = blocks("docs/spark-jobs.md", "sh", "python")
+        assert len(found) >= 15
+        for kind, text in found:
             code = text.replace("/data/", f"{tmp_path}/").replace("127.0.0.1:9876", broker.namesrv)
             if kind == "python":
                 code = code.replace('/store")\nassert report', '/store", settings=SIZES)\nassert report')

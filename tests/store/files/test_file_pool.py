@@ -157,12 +157,12 @@ def test_many_threads_share_a_small_pool(tmp_path):
 def test_what_is_held_is_done_later(tmp_path):
     pool, (kept, gone) = make(tmp_path, 2)
     pool.pwrite(kept, b"1234", 0)
-    pool.hold()
+    pool.defer_changes()
     pool.erase(kept, 2)
     pool.delete(gone)
     assert pool.pread(kept, 4, 0) == b"1234"
     assert os.path.exists(gone.path)
-    pool.carry_out()
+    pool.apply_deferred()
     assert pool.pread(kept, 4, 0) == b"12\0\0"
     assert not os.path.exists(gone.path)
     pool.erase(kept, 0)

@@ -310,15 +310,15 @@ def test_a_unit_is_dropped_and_taken_back(tmp_path, kind):
     write(make(kind, tmp_path), 0, units_of(kind, 0, 10))
     queue = recovered(kind, tmp_path, True)
     end = queue.files.max_offset
-    queue.drop_last()
+    queue.hide_last_unit()
     assert (queue.max_offset_in_queue, queue.max_physic_offset) == (9, 9 * RECORD)
     assert queue.files.flushed_where <= queue.files.max_offset
     assert disk(queue)[0].startswith(units_of(kind, 0, 10).tobytes()), "it stays on the disk"
-    queue.take_back(end, 99 * RECORD)
+    queue.unhide_until(end, 99 * RECORD)
     assert (queue.max_offset_in_queue, queue.max_physic_offset) == (10, 10 * RECORD)
-    queue.take_back(end, 950)  # its record is cut: the log ends in its middle
+    queue.unhide_until(end, 950)  # its record is cut: the log ends in its middle
     assert (queue.max_offset_in_queue, queue.max_physic_offset) == (10, 950)
-    queue.drop_last()
+    queue.hide_last_unit()
     queue.erase_rest()
     assert disk(queue)[0] == units_of(kind, 0, 9).tobytes().ljust(queue.files.file_size, b"\0")
 

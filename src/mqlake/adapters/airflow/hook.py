@@ -25,7 +25,7 @@ from mqlake.remoting.tls import client_context
 
 DEFAULT_PORT = 9876
 GROUP = "airflow"
-"""Of producers."""
+"""Group of producers."""
 
 
 class RocketHook(BaseHook):

@@ -12,7 +12,7 @@ from mqlake.adapters.airflow.hook import RocketHook
 
 
 class RocketPublishOperator(BaseOperator):
-    """Its XCom is where the message is: message_id, broker, queue_id, queue_offset."""
+    """Publishes a message. The XCom is its place: message_id, broker, queue_id, queue_offset."""
 
     template_fields: ClassVar[Sequence[str]] = ("topic", "body", "tags", "keys", "properties")
     ui_color = "#e0f0ff"

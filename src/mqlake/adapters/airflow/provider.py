@@ -1,4 +1,5 @@
-"""What Airflow's discovery of providers is told: packaging/client/pyproject.toml names this function as entry point."""
+"""Describes the provider for Airflow's discovery: packaging/client/pyproject.toml names this function as entry
+point."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mqlake.client.loop_thread import LOOP_THREAD
 from mqlake.errors import MqlakeError, TopicNotFoundError
 
 POKE_S = 1.0
-"""How long a look waits for a message."""
+"""Seconds for which one look waits for a message."""
 
 
 class RocketMessageSensor(BaseSensorOperator):

@@ -90,13 +90,13 @@ async def where_of(rocketmq_conn_id: str, name_servers: str) -> ClientConfig:
 
 
 def consumer_of(group: str, where: ClientConfig) -> SimpleConsumer:
-    """A new group begins with the oldest message that is kept."""
+    """Returns a consumer; a new group begins with the oldest message that is kept."""
     first = ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     return SimpleConsumer(group, where, first)
 
 
 async def take(consumer: SimpleConsumer, await_s: float) -> list[MessageClientExt]:
-    """One message at most; one whose body cannot be had becomes a dead letter."""
+    """Receives one message at most; one whose body cannot be had becomes a dead letter."""
     found = []
     for message in await consumer.receive(1, invisible_s=INVISIBLE_S, await_s=await_s):
         if message.undecodable:

@@ -188,7 +188,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase):
                 await connection.client.close()
 
     async def ping(self, timeout: float | None = None) -> bool:
-        """Whether a name server answers that knows a broker."""
+        """Returns True if a name server answers that knows a broker."""
         if self._connection is None or self._connection.admin is None:
             return False
         try:
@@ -293,7 +293,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """What is published within it, by this broker or its publishers, consumers get when it ends without an
+        """A transaction: consumers get what this broker or its publishers publish in it when it ends without an
         exception, and never when it ends with one. ConfigError where the broker has no group of its own."""
         if self.config.broker_config.group == DEFAULT_GROUP:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What is published: RocketPublishCommand, which FastStream's middlewares see, and how it becomes messages.
+"""RocketPublishCommand: a message to be published, which FastStream's middlewares see, and how it becomes messages.
 
 body, headers        encoded by FastStream's codec; headers are properties
 tag, keys            RocketMQ's own; consumers filter by the tag and find by the keys
@@ -102,7 +102,7 @@ class RocketPublishCommand(BatchPublishCommand):
         )
 
     def defaults(self, *, tag: str, keys: Keys, sharding_key: str, headers: dict[str, Any]) -> None:
-        """What its publisher says where it says nothing."""
+        """Fills in the publisher's values where the command has none."""
         self.tag = self.tag or tag
         self.keys = self.keys or keys
         self.sharding_key = self.sharding_key or sharding_key
@@ -116,7 +116,7 @@ async def message_of(cmd: RocketPublishCommand, codec: Any, serializer: Any) -> 
 
 
 async def messages_of(cmd: RocketPublishCommand, codec: Any, serializer: Any) -> list[Message]:
-    """Of a batch; a RocketResponse among the bodies has its own tag, keys and headers."""
+    """Returns the messages of a batch; a RocketResponse among the bodies has its own tag, keys and headers."""
     given = cmd.batch_bodies
     bodies = [each.body if isinstance(each, Response) else each for each in given]
     if isinstance(codec, BatchCodecProto):

@@ -1,4 +1,4 @@
-"""What broker, routers, subscribers and publishers are made of, and what they share: the connection."""
+"""Configurations of broker, routers, subscribers and publishers, and the connection that they share."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ RETRY_DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200,
 
 @dataclass
 class Connection:
-    """Of a broker that is connected; without a client it is one of TestRocketBroker."""
+    """The connection of a broker; without a client it is one of TestRocketBroker."""
 
     client: MQClientInstance | None
     admin: Admin | None
 
     async def make_topic(self, topic: str, queues: int) -> None:
-        """If it is not there. MqlakeError when it may not be made."""
+        """Creates the topic if it is not there. MqlakeError when it may not be made."""
         if self.admin is not None and not await self.admin.topic_exists(topic):
             await self.admin.create_topic(topic, queues=queues)
 

@@ -27,7 +27,7 @@ NOTHING = b"\0"
 
 
 class Settles(Protocol):
-    """What becomes of a message."""
+    """Settles a message: acknowledges it, gives it back, or gives it up."""
 
     async def ack(self) -> None: ...
 
@@ -113,7 +113,7 @@ def _id_of(message: MessageExt) -> str:
 
 
 class RocketParser:
-    """What parsers and decoders of a user get as `original`."""
+    """The default parser and decoder, which a user's own get as `original`."""
 
     async def parse_message(self, raw: Delivery) -> RocketMessage:
         message = raw.message

@@ -82,7 +82,7 @@ class RocketPublisher(PublisherUsecase):
         return reply
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[Any]) -> None:
-        """What a handler has returned."""
+        """Publishes what a handler has returned."""
         await self._send(RocketPublishCommand.from_cmd(cmd, batch=self._config.batch), _extra_middlewares)
 
     async def _send(self, cmd: RocketPublishCommand, middlewares: Iterable[Any]) -> SendResult | None:

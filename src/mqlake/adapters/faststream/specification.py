@@ -1,5 +1,5 @@
-"""What the AsyncAPI page says of subscribers and publishers. AsyncAPI has no bindings for RocketMQ: how they subscribe
-is in the description."""
+"""The parts of the AsyncAPI page about subscribers and publishers. AsyncAPI has no bindings for RocketMQ: how they
+subscribe is in the description."""
 
 from __future__ import annotations
 

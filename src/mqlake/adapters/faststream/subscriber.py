@@ -50,7 +50,7 @@ RETRY_S = 1.0
 
 
 class RocketSubscriber(TasksMixin, SubscriberUsecase):
-    """What both have in common."""
+    """Base of both kinds of subscribers."""
 
     def __init__(
         self,

@@ -66,14 +66,14 @@ class InMemoryProducer(RocketProducer):
         self.serializer = broker.config.fd_config._serializer
         self._brokers = brokers
         self._halves: dict[str, Message] = {}
-        """Of open transactions, by id."""
+        """Half messages of open transactions, by id."""
 
     def connect(self, producer: Any, serializer: Any, codec: Any) -> None:
         self.serializer = serializer
 
     @property
     def producer(self) -> Any:
-        """What a transaction sends by."""
+        """The producer that a transaction sends by."""
         return self
 
     async def publish(self, cmd: RocketPublishCommand) -> SendResult:

@@ -69,7 +69,7 @@ class Transactions:
 
 
 class Transaction:
-    """What is published within `broker.transaction()`."""
+    """Publishes messages within `broker.transaction()`."""
 
     def __init__(self, producer: TransactionMQProducer, transactions: Transactions) -> None:
         self._producer, self._transactions = producer, transactions

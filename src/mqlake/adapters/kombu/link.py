@@ -45,7 +45,7 @@ from mqlake.remoting.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 GROUP = "kombu"
-"""Of producers, and of pulls for queues that do not last."""
+"""Group of producers, and of pulls for queues that do not last."""
 AWAIT_S = 15.0
 RETRY_S = 1.0
 UNLIMITED = 1000
@@ -76,7 +76,8 @@ class Options:
 
 
 class Window:
-    """What a channel may have in hand of its lasting queues. Only the loop's thread changes it."""
+    """The number of messages that a channel may have in hand of its lasting queues. Only the loop's thread changes
+    it."""
 
     def __init__(self) -> None:
         self.limit = 0
@@ -135,7 +136,7 @@ class Link:
         self._pulls: PullAPIWrapper
         self._consumers: dict[str, PriorityConsumer] = {}
         self._windows: dict[object, Window] = {}
-        """Of each channel."""
+        """The window of each channel."""
         self._reading: dict[str, list[asyncio.Task[None]]] = {}
         self._held = HeldMessages(options.visibility_timeout)
         self._absent: dict[str, float] = {}
@@ -154,7 +155,7 @@ class Link:
             raise
 
     def close(self) -> None:
-        """What is in hand goes back to the others."""
+        """Closes the connection; messages in hand go back to the others."""
         LOOP_THREAD.run(self._close())
         self._close_waker()
 
@@ -217,7 +218,8 @@ class Link:
     # --- topics and bindings
 
     async def has_topic(self, topic: str) -> bool:
-        """What was not there is believed for ABSENT_S. NoMasterError when no broker is there that could have it."""
+        """Returns True if the topic is there; an absent one is believed to be absent for ABSENT_S. NoMasterError
+        when no broker is there that could have it."""
         if topic in self._client.topic_route_table:
             return True
         now = time.monotonic()
@@ -442,7 +444,7 @@ class Link:
     # --- queues that do not last
 
     async def ends(self, exchange: str) -> dict[MessageQueue, int]:
-        """Where the topic of an exchange ends now; it is made if it is not there."""
+        """Returns the ends of an exchange's topic now; it is made if it is not there."""
         topic = exchange_topic(exchange)
         await self.make_topic(topic, 1)
         table = (await self._admin.examine_topic_stats(topic)).offset_table

@@ -31,12 +31,13 @@ def _fitting(topic: str) -> str:
 
 
 def queue_topic(queue: str, priority: int = 0) -> str:
-    """Where a queue's messages are; those of a priority step in a topic of their own."""
+    """Returns the topic of a queue's messages; those of a priority step have a topic of their own."""
     return _fitting(escape(queue) + (f"|p{priority}" if priority else ""))
 
 
 def exchange_topic(exchange: str) -> str:
-    """What is published to an exchange, for queues that do not last. The default exchange is ''."""
+    """Returns the topic of what is published to an exchange, for queues that do not last. The default exchange is
+    ''."""
     return _fitting(f"kombu|x{escape(exchange)}")
 
 
@@ -46,5 +47,5 @@ def routing_tag(routing_key: str) -> str:
 
 
 def bindings_namespace(exchange: str) -> str:
-    """Where the name servers keep the bindings of lasting queues to an exchange."""
+    """Returns the namespace in which the name servers keep the bindings of lasting queues to an exchange."""
     return f"KOMBU_BINDINGS/{escape(exchange)}"

@@ -482,6 +482,6 @@ def options_of(given: dict[str, Any]) -> Options:
 
 
 def _key(message: dict[str, Any]) -> str:
-    """What the message is found by: a task's id."""
+    """Returns the key that the message is found by: a task's id."""
     found = (message.get("headers") or {}).get("id") or message["properties"].get("correlation_id") or ""
     return "".join(str(found).split())

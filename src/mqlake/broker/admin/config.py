@@ -36,7 +36,7 @@ from mqlake.store.timer.timer_message_store import TimerMessageStore
 logger = logging.getLogger(__name__)
 
 ROLE_KEYS = frozenset({"brokerRole", "brokerId"})
-"""What a promotion changes."""
+"""Keys that a promotion changes."""
 
 NO_COLD_DATA_FLOW_CTR = (
     b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
@@ -117,7 +117,8 @@ class ConfigAdmin:
         return RemotingCommand.create_response(remark=_remark(waiting, idle))
 
     def _note_pending(self, properties: Mapping[str, str], waiting: list[str]) -> None:
-        """Those of `waiting` that differ from what is in force. What is set back to that is pending no longer."""
+        """Notes the changed settings that take effect at the next start. A setting changed back to its current value
+        is no longer pending."""
         broker, wanted = self._broker, broker_settings.read_settings(properties)
         now = broker_settings.all_values(broker.config, broker.store_config)
         then = broker_settings.all_values(wanted.config, wanted.store_config)

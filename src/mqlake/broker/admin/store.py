@@ -138,7 +138,7 @@ class StoreAdmin:
     async def set_commit_log_read_ahead_mode(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """2004 SET_COMMITLOG_READ_MODE: whether the kernel reads ahead in the log, until the next start."""
+        """2004 SET_COMMITLOG_READ_MODE: turns the kernel's read-ahead in the log on or off, until the next start."""
         mode = request.ext_fields.get("READ_AHEAD_MODE", "")
         if mode not in _READ_AHEAD:
             raise ResponseError(

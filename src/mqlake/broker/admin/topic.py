@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
 from mqlake.broker.services.after_dispatch import DISPATCH_WAIT_S, after_dispatch
-from mqlake.broker.services.refusals import NO_REMARK
+from mqlake.broker.services.error_responses import DEFAULT_REMARK
 from mqlake.errors import ConfigError, IllegalTopicError, MappingError, ResponseError
 from mqlake.message import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topic, validate_topic
 from mqlake.remoting.bodies.admin import TopicOffset, TopicStatsTable
@@ -73,7 +73,7 @@ class TopicAdmin:
         config = _config_of(request.decode_header(CreateTopicRequestHeader))
         with self._create_times.measured():
             await self._update([config], connection)
-        return RemotingCommand.create_response(remark=NO_REMARK)
+        return RemotingCommand.create_response(remark=DEFAULT_REMARK)
 
     async def update_and_create_topic_list(
         self, connection: Connection, request: RemotingCommand

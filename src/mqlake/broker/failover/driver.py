@@ -54,7 +54,7 @@ START_WAIT_S = 5.0
 """How long a start waits to know who is master."""
 HAND_OVER_S = 12.0
 STRANGER_ID = 2**31 - 1
-"""What replica 0 registers as while it does not know who is master."""
+"""The id under which replica 0 registers while it does not know who is master."""
 
 
 class Failover:

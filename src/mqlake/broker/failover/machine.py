@@ -30,7 +30,7 @@ DRIFT = 0.02
 POLLS = 12
 """Looks at the service in a lease, of one that follows."""
 RENEWALS = 5
-"""Of a master, in a lease."""
+"""Renewals of a master in a lease."""
 GRACE_S = 0.2
 """How long one that stands waits for others to say how far their logs go."""
 BETTER_S = 1.0
@@ -38,7 +38,7 @@ BETTER_S = 1.0
 ASIDE_S = 2.0
 """How long it leaves it to the one that an operator has named."""
 SAMPLES = 5
-"""Of the log's end in failoverMemberTimeout: a member that has had one of them is as late as that is old."""
+"""Samples of the log's end in failoverMemberTimeout: a member that has had one of them is as late as that is old."""
 TROUBLE_S = 1.0
 """How long a master that cannot take messages waits for that to pass, before it looks for one that can."""
 SAY_AGAIN_S = 4.0
@@ -50,7 +50,7 @@ HAND_OVER_STEP_S = 0.01
 HAND_OVER_S = 10.0
 """How long a master waits for its successor to have everything."""
 FAST_POLL_S = 0.1
-"""Between two looks while a hand-over is under way."""
+"""Pause between two looks while a hand-over is under way."""
 
 
 # ------------------------------------------------------------------ what it wants done
@@ -153,7 +153,7 @@ Steps = Generator[Action, Reply, None]
 
 
 class Own(Protocol):
-    """What the machine sees of its broker."""
+    """The broker as its machine sees it."""
 
     def log_end(self) -> int: ...
     def why_no_puts(self) -> str:
@@ -161,7 +161,7 @@ class Own(Protocol):
         ...
 
     def acks(self) -> Mapping[Member, int]:
-        """What each connected replica has acknowledged."""
+        """The offset that each connected replica has acknowledged."""
         ...
 
 
@@ -178,7 +178,7 @@ class Settings:
 
 @dataclasses.dataclass(slots=True)
 class _Term:
-    """What a master knows of its own writes."""
+    """A master's knowledge of its own writes."""
 
     record: Record
     version: int
@@ -186,7 +186,7 @@ class _Term:
     """When the newest that was done was asked for."""
     renewal: int
     perhaps: dict[int, tuple[Record, float]] = dataclasses.field(default_factory=dict)
-    """Those that nobody knows of whether they were done, by their renewal; and when they were first asked for."""
+    """Writes with an unknown outcome, by their renewal, and when they were first asked for."""
     over: str = ""
     """Why it is master no more."""
 
@@ -219,10 +219,10 @@ class Machine:
         self._sample = (0.0, 0)
         """When, and where the log ended then."""
         self._joining: dict[Member, float] = {}
-        """Those that messages wait for already, and since when."""
+        """Replicas that messages wait for already, and since when."""
         self._hand_over_since: float | None = None
         self._said: str | None = None
-        """What it has announced of why it takes no messages; None: nothing yet."""
+        """The announced reason why it takes no messages; None: none announced yet."""
         self._say_again_at = 0.0
         self._trouble_since: float | None = None
         self._asked_at = 0.0
@@ -319,7 +319,7 @@ class Machine:
         )
 
     def _cut(self, record: Record) -> Action | None:
-        """What has to be done before this log may go on with that of the master."""
+        """Returns what has to be done before this log may continue with the master's."""
         log_end = self._own.log_end()
         try:
             end = record.end_for(self.epoch)
@@ -526,8 +526,8 @@ class Machine:
     def _joined(
         self, record: Record, acks: Mapping[Member, int], sampled_end: int, now: float
     ) -> set[Member]:
-        """Those who may be written into the set. First every message waits for them; then, when they have all that was
-        acknowledged before, they are in it."""
+        """Returns the replicas that may be written into the set. First every message waits for them; then, when they
+        have all that was acknowledged before, they are in it."""
         for member in [each for each in self._joining if each in record.members or each not in acks]:
             del self._joining[member]
         for member, ack in acks.items():
@@ -570,7 +570,7 @@ class Machine:
         self.membership.pause("")
 
     def _hand_over(self, term: _Term, now: float) -> Generator[Action, Reply, bool]:
-        """Lets another replica take over once it has everything. Whether this life is over."""
+        """Lets another replica take over once it has everything. Returns True if this life is over."""
         membership, own, record = self.membership, self._own, term.record
         begins = self._hand_over_since is None
         if begins or (self._successor(record) is None and now - self._asked_at >= TROUBLE_S):

@@ -20,8 +20,8 @@ TRIES = 20
 
 
 class Orders:
-    """Of one group. Every method raises FailoverError when there is no such group, or when the order makes no sense,
-    and FailoverUnavailableError without an answer."""
+    """Orders of an operator to one group. Every method raises FailoverError when there is no such group, or when the
+    order makes no sense, and FailoverUnavailableError without an answer."""
 
     def __init__(self, service: ConsensusService, where: Where, cluster: str, broker_name: str) -> None:
         self._service = service

@@ -27,7 +27,7 @@ class Record:
     epoch: int
     master: int
     in_sync: tuple[Member, ...]
-    """Those that have every acknowledged message, the master among them."""
+    """Replicas that have every acknowledged message, the master among them."""
     begins: tuple[tuple[int, int], ...]
     """(epoch, offset), the latest EPOCHS_KEPT."""
     lease_ms: int
@@ -36,11 +36,11 @@ class Record:
     released: bool = False
     """The master has given up: nobody needs to wait for its lease."""
     successor: int | None = None
-    """Who is to be master next, as an operator or the master itself says; ANYONE: whoever the master chooses."""
+    """The next master, as an operator or the master itself says; ANYONE: whoever the master chooses."""
     unclean: bool = False
     """`successor` may be one that lacks acknowledged messages: an operator has said so."""
     excluded: tuple[int, ...] = ()
-    """Those that an operator keeps out of the in-sync set."""
+    """Replicas that an operator keeps out of the in-sync set."""
     address: str = ""
     ha_address: str = ""
 
@@ -94,8 +94,8 @@ class Record:
             ) from error
 
     def end_for(self, epoch: int) -> int | None:
-        """Where the log ends for a replica that last followed the master of `epoch`: what it has beyond that was never
-        part of what followed. None: nowhere, it is that of the present master.
+        """Returns the end of the log for a replica that last followed the master of `epoch`: what it has beyond that
+        was never part of the log that others followed. None: no such end, it followed the present master.
 
         FailoverError when so many masters came after it that it is not known any more."""
         later = [offset for each, offset in self.begins if each > epoch]
@@ -129,13 +129,13 @@ class Record:
 
     @classmethod
     def first(cls, by: Member, log_end: int, lease_ms: int, address: str, ha_address: str) -> Record:
-        """Of a group that has had no master yet."""
+        """The record of a group that has had no master yet."""
         return cls(0, by[0], (by,), (), lease_ms).taken_over(by, log_end, address, ha_address)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a replica says of itself in the service: how far its log goes, and in which epoch it said so; and why it
+    """A replica's report of itself in the service: the end of its log, and in which epoch it said so; and why it
     could take no messages as a master, if so."""
 
     replica: int

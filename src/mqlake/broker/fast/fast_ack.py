@@ -40,7 +40,7 @@ _Place = tuple[str, str, str, str]
 
 
 class _Checkpoint:
-    """What acknowledgements with the same handle have in common."""
+    """The common part of acknowledgements with the same handle."""
 
     __slots__ = ("high", "key", "low", "offsets", "revive_queue_id", "revive_time")
 

@@ -56,7 +56,7 @@ STATISTICS_S = 0.1
 PLANS_MAX = 4096
 """Plans that are known at once; with one more, all are forgotten and learnt again."""
 HEADER_SIZE_MAX = 1024
-"""Of a longer header nothing is kept."""
+"""A longer header is not kept."""
 BODY_SIZE_MAX = FRAME_SIZE_MAX // 2
 COMPENSATION_S = 1.0
 """The pulls of a group without heartbeats are noted so often."""
@@ -82,10 +82,10 @@ _NUMBERS_IN_ROCKETMQ = re.compile(
 Key = tuple[bytes, ...]
 
 _PULLS_AT = range(0, layout.RUNS_AT - layout.PULLS_AT, layout.PULL_SIZE)
-"""Where in the numbers of a step each pull has its own."""
+"""The place of each pull in the numbers of a step."""
 
 _ANSWER_MARKS = (1_357_924_680_111, 1_357_924_680_222, 1_357_924_680_333, 1_357_924_444)
-"""Of nextBeginOffset, minOffset, maxOffset and opaque, in the order in which an answer has them."""
+"""Stand-ins for nextBeginOffset, minOffset, maxOffset and opaque, in the order in which an answer has them."""
 
 # what is put where the numbers were, to see what the codec makes of it
 _OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET = 1_357_924_681, 135_792_468_013_579_246, 246_801_357_924_680_135
@@ -171,9 +171,9 @@ class PullPlan:
         self.head = b""
         """The answer's header, with %d for nextBeginOffset, minOffset, maxOffset and opaque."""
         self.head_pieces: list[bytes] = []
-        """What is around those."""
+        """The pieces of `head` around those numbers."""
         self.row = -1
-        """Its number in compiled code."""
+        """The plan's number in compiled code."""
         self.span = 0
         self.ahead: Ahead | None = None
         """How many units of the queue a pull looks at, at most, and those that are at hand there."""
@@ -482,7 +482,7 @@ class FastPull:
         )
 
     def _taken(self, connection: Connection, plan: PullPlan, pull: list[int], elapsed: int) -> None:
-        """What an answered pull changes in the broker's tables and statistics."""
+        """Updates the broker's tables and statistics after an answered pull."""
         header, offsets = plan.header, self._broker.consumer_offset_manager
         host, group, topic, queue_id = (
             connection.remote_address,
@@ -586,7 +586,7 @@ class FastPull:
 
 
 def _unit_at(plan: PullPlan, first: int, offset: int) -> int:
-    """Where the unit of a message is, of those from `first` on."""
+    """Returns the address of a message's unit, of those from `first` on."""
     return layout.UNITS_AT + (plan.row * layout.UNITS_AHEAD + offset - first) * layout.UNIT_SIZE
 
 

@@ -202,13 +202,13 @@ class FastSend:
         self._open_turn = -1
         """The turn of the event loop in which native code may store what it reads."""
         self._unflushed: _Unflushed | None = None
-        """What is stored in this iteration of the event loop, under SYNC_FLUSH."""
+        """Sends stored in this iteration of the event loop, under SYNC_FLUSH."""
         self._keys_made_at = 0.0
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
         self.latencies = latencies
-        """Where the sends are measured, if anywhere."""
+        """The histogram of sends, if they are measured."""
         self._signers = None if broker.access is None else Signers(broker.access)
         """Under access control."""
 
@@ -309,7 +309,7 @@ class FastSend:
                 return start
 
     def _frame_start(self, number: int) -> int:
-        """Where the frame of the send begins of which the first message is the `number`-th in the columns."""
+        """Returns the beginning of the frame of the send whose first message is the `number`-th in the columns."""
         return self._cells[FRAME_START * SENDS_MAX + number]
 
     # --- to the log and back
@@ -448,7 +448,7 @@ class FastSend:
                 self.latencies.record(rpc, elapsed, count)
 
     def _rpcs(self, done: int) -> Rpcs:
-        """What the sends of the first `done` columns count as; those that fail later are rare enough."""
+        """Counts the sends of the first `done` columns; those that fail later are rare enough."""
         firsts = self.columns[MESSAGES, :done] > 0
         sends = Counter(zip(*self.columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
         return {

@@ -22,7 +22,7 @@ from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a group is in one queue."""
+    """The progress of a group in one queue."""
 
     end: int
     pulled: int
@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of one group in one topic."""
+    """The lag of one group in one topic."""
 
     messages: int
     latency_ms: int
@@ -51,7 +51,7 @@ class ConsumerLag:
         self._popped_since_start = {(queue.group, queue.topic) for queue in pop.queues}
 
     def pops(self, group: str, topic: str) -> bool:
-        """Whether the group pops the topic: by its heartbeat, or since the broker started."""
+        """Returns True if the group pops the topic: by its heartbeat, or since the broker started."""
         members = self._broker.consumer_manager.get_consumer_group_info(group, True)
         if members is not None and members.consume_type is ConsumeType.CONSUME_POP:
             return True

@@ -45,7 +45,7 @@ class MetricsExporter:
         self._server: tuple[WSGIServer, threading.Thread] | None = None
         self.port = 0
         self.health: Health | None = None
-        """What /health and /ready say, from listen() on; None: there are none."""
+        """The source of /health and /ready, from listen() on; None: there are none."""
         self.registry: CollectorRegistry | None = None
         """From listen() on; rooms above register what they count."""
 

@@ -480,7 +480,7 @@ class Families:
     def _lag_rows(
         self, consumer_lag: ConsumerLag, group: str, topic: str
     ) -> Iterator[tuple[dict[str, str], Lag]]:
-        """Of a topic, and of its retry topics if the group pops."""
+        """Yields the lag of a topic, and of its retry topics if the group pops."""
         pops = consumer_lag.pops(group, topic)
         labels = {
             "consumer_group": group,

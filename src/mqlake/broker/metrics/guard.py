@@ -1,4 +1,5 @@
-"""Who may read the metrics: addresses in metricsSourceIps, and under access control users who may Get the cluster.
+"""Decides who may read the metrics: addresses in metricsSourceIps, and under access control users who may Get the
+cluster.
 
 Prometheus sends name and password as HTTP Basic (`basic_auth` in its configuration). Their port has no TLS, so it
 belongs into a private network.

@@ -28,7 +28,7 @@ PATHS = ("/health", "/ready")
 
 
 class Health:
-    """Of one broker. Its methods belong to the event loop."""
+    """The health of one broker. Its methods belong to the event loop."""
 
     def __init__(
         self, broker: Broker, is_running: Callable[[], bool], name_servers_that_know: Callable[[], int]
@@ -38,7 +38,7 @@ class Health:
         self._name_servers_that_know = name_servers_that_know
 
     async def sick(self) -> list[str]:
-        """What only a restart ends."""
+        """Returns the faults that only a restart ends."""
         flags = self._broker.store.running_flags
         return flags.reasons() if flags.is_fenced else []
 

@@ -174,34 +174,31 @@ class Hooks:
 
     def execute_send_message_hook_before(self, context: SendMessageContext) -> None:
         """ResponseError when a hook refuses the send; the hooks that follow are not called then."""
-        for hook in self.send:
-            try:
-                hook.send_message_before(context)
-            except ResponseError:
-                raise
-            except Exception:
-                self._log(hook, "send_message_before")
+        self._call(self.send, "send_message_before", context, refusal=ResponseError)
 
     def execute_send_message_hook_after(self, context: SendMessageContext) -> None:
-        for hook in self.send:
-            try:
-                hook.send_message_after(context)
-            except Exception:
-                self._log(hook, "send_message_after")
+        self._call(self.send, "send_message_after", context)
 
     def execute_consume_message_hook_before(self, context: ConsumeMessageContext) -> None:
-        for hook in self.consume:
-            try:
-                hook.consume_message_before(context)
-            except Exception:
-                self._log(hook, "consume_message_before")
+        self._call(self.consume, "consume_message_before", context)
 
     def execute_consume_message_hook_after(self, context: ConsumeMessageContext) -> None:
-        for hook in self.consume:
+        self._call(self.consume, "consume_message_after", context)
+
+    def _call(
+        self,
+        hooks: Sequence[SendMessageHook | ConsumeMessageHook],
+        method: str,
+        context: SendMessageContext | ConsumeMessageContext,
+        refusal: type[Exception] | tuple[()] = (),
+    ) -> None:
+        for hook in hooks:
             try:
-                hook.consume_message_after(context)
+                getattr(hook, method)(context)
+            except refusal:
+                raise
             except Exception:
-                self._log(hook, "consume_message_after")
+                self._log(hook, method)
 
     def _log(self, hook: SendMessageHook | ConsumeMessageHook, method: str) -> None:
         """Logs the first failure of a hook's method as an error, later ones at debug level: there may be many."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Sequence
 from mqlake.broker.pop.checkpoint import Acknowledgement, Checkpoint, CheckpointKey
 from mqlake.broker.pop.order import IGNORED, NOT_POPPED
 from mqlake.broker.pop.state import PopState
-from mqlake.broker.services.refusals import NO_REMARK, refuse_with
+from mqlake.broker.services.error_responses import DEFAULT_REMARK, with_default_header
 from mqlake.errors import FormatError, MessageError, ResponseError
 from mqlake.message import ORDER_REVIVE_QUEUE_ID, ReceiptHandle, retry_flag
 from mqlake.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -44,7 +44,7 @@ class AckMessageProcessor:
         table.register(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack_message)
         nothing = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
         table.register(
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, refuse_with(nothing, self.change_invisible_time)
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, with_default_header(nothing, self.change_invisible_time)
         )
 
     # --- one message
@@ -205,7 +205,7 @@ class AckMessageProcessor:
             _check(put)
         state.queues.get(topic, group, queue_id).in_flight += 1
         ack = self.acknowledge(old, [offset], handle.revive_queue_id, handle.visible_at)
-        response = RemotingCommand.create_response(remark=NO_REMARK, header=changed)
+        response = RemotingCommand.create_response(remark=DEFAULT_REMARK, header=changed)
         if put.done() and ack.done():
             return response
         return self._changed_later(put, ack, response)
@@ -232,7 +232,7 @@ class AckMessageProcessor:
             if changed:
                 state.wake_at(topic, group, visible_at)
         return RemotingCommand.create_response(
-            remark=NO_REMARK,
+            remark=DEFAULT_REMARK,
             header=ChangeInvisibleTimeResponseHeader(
                 pop_time=handle.pop_time,
                 invisible_time=visible_at - handle.pop_time,

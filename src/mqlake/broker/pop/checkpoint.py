@@ -46,7 +46,7 @@ Put = Callable[[MessageExtBrokerInner], PutMessageFuture]
 
 
 class CheckpointKey(NamedTuple):
-    """What a checkpoint and its acknowledgements have in common."""
+    """The common part of a checkpoint and its acknowledgements."""
 
     topic: str
     group: str

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from mqlake.broker.pop.polling import EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.pop_message import LATE_MS, available
 from mqlake.broker.pop.state import PopState
-from mqlake.broker.services.refusals import NO_REMARK, refuse_with
+from mqlake.broker.services.error_responses import DEFAULT_REMARK, with_default_header
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.topic import PERM_READ
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -23,7 +23,7 @@ class NotificationProcessor:
 
     def register(self, table: ProcessorTable) -> None:
         nothing = NotificationResponseHeader(has_msg=False, polling_full=False)
-        table.register(RequestCode.NOTIFICATION, refuse_with(nothing, self.notification))
+        table.register(RequestCode.NOTIFICATION, with_default_header(nothing, self.notification))
 
     def notification(
         self, connection: Connection | None, request: RemotingCommand
@@ -78,5 +78,5 @@ class NotificationProcessor:
 
 def _answer(*, has_msg: bool, polling_full: bool = False) -> RemotingCommand:
     return RemotingCommand.create_response(
-        remark=NO_REMARK, header=NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)
+        remark=DEFAULT_REMARK, header=NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)
     )

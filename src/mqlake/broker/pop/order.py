@@ -34,7 +34,7 @@ _BITS = (1 << MESSAGES_MAX) - 1
 
 
 class OrderInfo(JsonBody):
-    """What was handed out of one queue."""
+    """The messages that were handed out of one queue."""
 
     pop_time: int = 0
     invisible_time: int | None = field(default=None, metadata=json_name("i"))
@@ -94,7 +94,7 @@ class ConsumerOrderInfoManager(ConfigManager):
         self._clock_ms = clock_ms
         self._journal = OrderJournal(f"{path.removesuffix('.json')}.journal")
         self._ends: dict[int, int] = {}
-        """Of each copy of the table that is being written, the end of the journal at that time."""
+        """For each copy of the table that is being written, the end of the journal at that time."""
 
     def used_since(self, since: int) -> Iterator[tuple[tuple[str, str, int], OrderInfo]]:
         """(Topic, group, queue) and its entry, of those with messages that were used from a time (ms) on."""

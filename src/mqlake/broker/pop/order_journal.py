@@ -33,9 +33,9 @@ class OrderJournal:
         self._descriptor = -1
         self._lock = threading.Lock()
         self._begin = 0
-        """Where the file begins, of all that was ever appended."""
+        """The beginning of the file, of all that was ever appended."""
         self.end = 0
-        """Where it ends. The table's file, when it is made of the table now, has everything before."""
+        """The end of the file. The table's file, when it is made of the table now, has everything before."""
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             self.end = file.read().rfind(b"\n") + 1
 
@@ -52,7 +52,7 @@ class OrderJournal:
                 logger.warning("%s: %s; a kill now loses a change of orderly pop", self.path, error)
 
     def cut(self, end: int) -> None:
-        """What was appended before `end` is in the table's file now."""
+        """Drops everything before `end`, which the table's file has now."""
         with self._lock:
             if end <= self._begin:
                 return

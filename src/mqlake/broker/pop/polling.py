@@ -126,7 +126,7 @@ class PopLongPollingService:
     # --- requests come
 
     def wait(self, waiter: Waiter, may_be_more: Callable[[], bool]) -> Wait:
-        """Enters a waiter. `may_be_more()`: whether there is something for it now."""
+        """Enters a waiter. `may_be_more()` returns True if there is something for it now."""
         if self._loop is None or waiter.deadline_ms <= self._clock_ms():
             return Wait.OVER
         waiting = self._waiting.get(waiter.key)

@@ -27,11 +27,11 @@ from mqlake.broker.filter.message_filter import ExpressionMessageFilter
 from mqlake.broker.mqtrace.contexts import pop_context
 from mqlake.broker.pop.checkpoint import Checkpoint, CheckpointKey
 from mqlake.broker.pop.polling import ANY_QUEUE, EARLIER_MS, Wait, Waiter
-from mqlake.broker.pop.queues import PopQueue, Stretch
+from mqlake.broker.pop.queues import PendingRange, PopQueue
 from mqlake.broker.pop.state import PopState
 from mqlake.broker.services.after_dispatch import when_dispatched
 from mqlake.broker.services.archived import read_ahead, with_archive
-from mqlake.broker.services.refusals import refuse_with
+from mqlake.broker.services.error_responses import with_default_header
 from mqlake.broker.state.consumer_filter import ConsumerFilterData
 from mqlake.errors import ResponseError
 from mqlake.formats.record import decode_record, encode_message
@@ -95,14 +95,14 @@ class Pop:
     count: int = 0
     rest: int = 0
     handed_out: list[tuple[PopQueue, GetMessageResult]] = field(default_factory=list)
-    """What hooks are told, if there are any."""
+    """The messages that hooks are told of, if there are any hooks."""
     start_infos: list[str] = field(default_factory=list)
     msg_infos: list[str] = field(default_factory=list)
     order_infos: list[str] = field(default_factory=list)
     cold: list[PopQueue] = field(default_factory=list)
     """Queues whose next messages have to be read from the disk."""
     waits: list[PutMessageFuture] = field(default_factory=list)
-    stored_later: list[tuple[PopQueue, Stretch]] = field(default_factory=list)
+    stored_later: list[tuple[PopQueue, PendingRange]] = field(default_factory=list)
     initialized: bool = False
     """True if the group has a new offset, which is to be written."""
 
@@ -124,11 +124,12 @@ class PopMessageProcessor:
 
     def register(self, table: ProcessorTable) -> None:
         nothing = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
-        table.register(RequestCode.POP_MESSAGE, refuse_with(nothing, self.pop_message))
+        table.register(RequestCode.POP_MESSAGE, with_default_header(nothing, self.pop_message))
         peek = with_archive(self._broker.store, self.peek_message)
-        table.register(RequestCode.PEEK_MESSAGE, refuse_with(nothing, peek))
+        table.register(RequestCode.PEEK_MESSAGE, with_default_header(nothing, peek))
         table.register(
-            RequestCode.POLLING_INFO, refuse_with(PollingInfoResponseHeader(polling_num=0), self.polling_info)
+            RequestCode.POLLING_INFO,
+            with_default_header(PollingInfoResponseHeader(polling_num=0), self.polling_info),
         )
 
     # --- requests
@@ -186,8 +187,8 @@ class PopMessageProcessor:
         await self._read_cold(pop)
         for future in pop.waits:
             await future
-        for queue, stretch in pop.stored_later:
-            self._queues.stored(queue, stretch)
+        for queue, pending in pop.stored_later:
+            self._queues.stored(queue, pending)
         if pop.initialized:
             # without its group a checkpoint is dropped, and a group that a request has created is not on disk yet
             await self._broker.subscription_group_manager.persist_in_background()
@@ -539,9 +540,9 @@ class PopMessageProcessor:
                 return False
             self._queues.passed(queue, next_offset)
         else:
-            stretch = self._queues.handed_out(queue, next_offset)
+            pending = self._queues.handed_out(queue, next_offset)
             pop.waits.append(future)
-            pop.stored_later.append((queue, stretch))
+            pop.stored_later.append((queue, pending))
         return True
 
     async def _read_cold(self, pop: Pop) -> None:
@@ -627,7 +628,7 @@ def _is_priority(config: TopicConfig) -> bool:
 
 
 def initial_offset(state: PopState, topic: str, queue_id: int, init_mode: int) -> int:
-    """Where a new group begins in a queue."""
+    """Returns the offset at which a new group begins in a queue."""
     store = state.broker.store
     lowest = max(store.min_offset_in_queue(topic, queue_id), 0)
     if init_mode == INIT_MIN or retry_flag(topic) != NORMAL_TOPIC:

@@ -4,7 +4,7 @@
     consumerOffset.json  handed out; their checkpoints are being stored
 
 A queue's offset is committed when the checkpoint is stored, in the order of the pops, not when messages are
-acknowledged: from then on the checkpoint answers for them. A stretch that a filter rejected needs no checkpoint.
+acknowledged: from then on the checkpoint answers for them. A range that a filter rejected needs no checkpoint.
 
 Everything here belongs to the event loop and is in memory only.
 """
@@ -21,8 +21,9 @@ POP_CLIENT = "pop"
 IDLE_MS = 300_000
 
 
-class Stretch:
-    """Offsets up to `next_offset` that were handed out together, or passed over."""
+class PendingRange:
+    """Offsets before `next_offset`, handed out together or passed over. `is_stored`: their checkpoint is on the
+    log."""
 
     __slots__ = ("is_stored", "next_offset")
 
@@ -40,7 +41,7 @@ class PopQueue:
         self.topic = topic
         self.group = group
         self.queue_id = queue_id
-        self.pending: deque[Stretch] = deque()
+        self.pending: deque[PendingRange] = deque()
         self.in_use = False
         self.in_flight = 0
         self.used_at = 0
@@ -77,29 +78,29 @@ class PopQueues:
     def passed(self, queue: PopQueue, next_offset: int) -> None:
         """Offsets before `next_offset` need no checkpoint."""
         if queue.pending:
-            self._append(queue, Stretch(next_offset, is_stored=True))
+            self._append(queue, PendingRange(next_offset, is_stored=True))
         else:
             self.commit(queue, next_offset)
 
-    def handed_out(self, queue: PopQueue, next_offset: int) -> Stretch:
+    def handed_out(self, queue: PopQueue, next_offset: int) -> PendingRange:
         """Offsets before `next_offset` are handed out; call stored() when their checkpoint is."""
-        stretch = Stretch(next_offset, is_stored=False)
-        self._append(queue, stretch)
-        return stretch
+        pending = PendingRange(next_offset, is_stored=False)
+        self._append(queue, pending)
+        return pending
 
-    def _append(self, queue: PopQueue, stretch: Stretch) -> None:
-        queue.pending.append(stretch)
+    def _append(self, queue: PopQueue, handed_out: PendingRange) -> None:
+        queue.pending.append(handed_out)
         self.pending_count += 1
 
-    def stored(self, queue: PopQueue, stretch: Stretch) -> None:
-        """The checkpoint of a stretch is stored, or all of its messages are acknowledged."""
-        stretch.is_stored = True
+    def stored(self, queue: PopQueue, handed_out: PendingRange) -> None:
+        """The checkpoint of a range is stored, or all of its messages are acknowledged."""
+        handed_out.is_stored = True
         pending = queue.pending
         reached = -1
         while pending and pending[0].is_stored:
             reached = pending.popleft().next_offset
             self.pending_count -= 1
-        # what was reset meanwhile has no pending stretches, so this one does not count
+        # what was reset meanwhile has no pending ranges, so this one does not count
         if reached >= 0:
             self.commit(queue, reached)
 

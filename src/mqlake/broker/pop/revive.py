@@ -313,7 +313,7 @@ class PopReviveService:
         return False
 
     async def _read(self, queue: ReviveQueue) -> bool:
-        """Reads records into memory; whether there are more than fit."""
+        """Reads records into memory; returns True if there are more than fit."""
         topic, store = self._state.revive_log.topic, self._broker.store
         turn_ends = time.monotonic() + TURN_S
         while queue.next_offset < store.max_offset_in_queue(topic, queue.queue_id):

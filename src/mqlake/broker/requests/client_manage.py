@@ -172,7 +172,7 @@ class ClientManageProcessor:
         return RemotingCommand.create_response()
 
     def check_client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """46 CHECK_CLIENT_CONFIG: whether this broker can filter as a consumer wants."""
+        """46 CHECK_CLIENT_CONFIG: checks that this broker can filter as a consumer wants."""
         subscription = CheckClientRequestBody.from_json(request.body_bytes()).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return RemotingCommand.create_response()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.requests.send_message import STORED, born_host
-from mqlake.broker.services.refusals import refusal
+from mqlake.broker.services.error_responses import refusal
 from mqlake.errors import MessageError, ResponseError
 from mqlake.message import (
     PROPERTY_BORN_TIMESTAMP,

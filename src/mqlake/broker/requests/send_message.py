@@ -22,7 +22,7 @@ from mqlake.broker.flow_control import PC_SYNCHRONIZED, SendFlowControl
 from mqlake.broker.mqtrace.contexts import note_result, send_context
 from mqlake.broker.mqtrace.hooks import SendMessageContext
 from mqlake.broker.requests.send_back import handle_retry_and_dlq
-from mqlake.broker.services.refusals import refusal
+from mqlake.broker.services.error_responses import refusal
 from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import FormatError, HeaderError, IllegalTopicError, MessageError, ResponseError
@@ -343,7 +343,7 @@ class SendMessageProcessor:
         return self._answer_later(future, topic, answer)
 
     def _add_recall_handle(self, answer: RemotingCommand, message: MessageExtBrokerInner) -> None:
-        """What the sender of a timer message needs to cancel it."""
+        """Adds the handle by which the sender of a timer message can cancel it."""
         properties = message.properties
         topic, out = properties.get(PROPERTY_REAL_TOPIC), properties.get(PROPERTY_TIMER_OUT_MS)
         if topic and out and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
@@ -508,7 +508,7 @@ class SendMessageProcessor:
 
 
 def _count(batch: MessageExtBatch) -> int:
-    """FormatError if it is damaged."""
+    """Returns the number of messages in a batch. FormatError if it is damaged."""
     return len(decode_messages(batch.body))
 
 

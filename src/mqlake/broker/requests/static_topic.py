@@ -97,7 +97,7 @@ class _Question:
         return [item for item in self.items if item.is_decided]
 
     def here(self, header: CommandHeader) -> Later:
-        """What this broker's own processor answers to the physical queue's header."""
+        """Asks this broker's own processor with the physical queue's header."""
         self.request.ext_fields = {**self.request.ext_fields, **header.encode()}
         return self.inner(self.connection, self.request)
 
@@ -288,7 +288,7 @@ class StaticTopicTable(ProcessorTable):
     async def _earliest_store_time(
         self, question: _Question, header: GetEarliestMsgStoretimeRequestHeader
     ) -> RemotingCommand:
-        """Of the first part that has messages."""
+        """Answers with the time of the first part that has messages."""
         timestamp = -1
         for item in question.decided():
             timestamp = await self._first_store_time(question, item, header)

@@ -19,7 +19,7 @@ from mqlake.store.archive.reader import NotCachedError
 from mqlake.store.message_store import DefaultMessageStore
 
 ROUNDS = 100
-"""Of one answer: as many as a query by key may have messages, and more than a search by time has steps."""
+"""Rounds of one answer: as many as a query by key may have messages, and more than a search by time has steps."""
 
 
 def busy(error: Exception) -> ResponseError:

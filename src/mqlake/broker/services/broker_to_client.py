@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from mqlake.broker.broker import Broker
-from mqlake.broker.services.refusals import NO_REMARK
+from mqlake.broker.services.error_responses import DEFAULT_REMARK
 from mqlake.broker.state.clients import ClientChannelInfo
 from mqlake.errors import FormatError, RemotingError
 from mqlake.remoting.bodies.client import (
@@ -118,7 +118,7 @@ class Broker2Client:
                 if table is not None
             }
         )
-        return RemotingCommand.create_response(remark=NO_REMARK, body=status.to_json())
+        return RemotingCommand.create_response(remark=DEFAULT_REMARK, body=status.to_json())
 
     async def _status_of(
         self, member: ClientChannelInfo, topic: str, group: str

@@ -26,7 +26,7 @@ class SubscriptionListener(Protocol):
 
 
 class DefaultConsumerIdsChangeListener:
-    """`notify`: whether members are notified at all (notifyConsumerIdsChangedEnable)."""
+    """`notify`: True if members are notified at all (notifyConsumerIdsChangedEnable)."""
 
     def __init__(
         self, broker_to_client: Broker2Client, filters: SubscriptionListener, notify: bool = True

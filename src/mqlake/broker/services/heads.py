@@ -29,7 +29,7 @@ EXIT_DAMAGED = 1
 
 
 class HeadsService:
-    """Of one broker, a master or a slave."""
+    """Writes the heads of one broker, a master or a slave."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

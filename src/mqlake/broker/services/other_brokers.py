@@ -44,7 +44,7 @@ class OtherBrokers:
         return addresses.get(MASTER_ID) or (addresses[min(addresses)] if addresses else None)
 
     async def _learn(self) -> None:
-        """Those who need an address at the same time share the answer."""
+        """Learns addresses; callers who need one at the same time share the answer."""
         if self._learning is None or self._learning.done():
             self._learning = asyncio.create_task(self._ask_name_servers())
         await asyncio.shield(self._learning)

@@ -137,7 +137,7 @@ class BrokerOuterAPI:
         return any(answer is not False for answer in await self._ask_all(changed))
 
     async def register_single_topic_all(self, broker_name: str, config: TopicConfig) -> bool:
-        """Registers one topic, without the rest of a registration; whether all name servers answered."""
+        """Registers one topic, without the rest of a registration; returns True if all name servers answered."""
         route = TopicRouteData(
             queue_datas=[
                 QueueData(

@@ -74,7 +74,7 @@ class Replication:
         )
         self.slave_synchronize = SlaveSynchronize(broker, schedule_message_service, timers, self._remoting)
         self.master_flush_offset = 0
-        """Of the master's start, as 906 and 908 tell; for information."""
+        """The flush offset of the master's start, as 906 and 908 tell; for information."""
         self.on_promoted: Callable[[], None] = lambda: None
         """Starts what only a master runs."""
         self._first_offset: int | None = None
@@ -179,7 +179,7 @@ class Replication:
                 return
 
     def set_master(self, master_addr: str | None, ha_address: str | None) -> None:
-        """Where the master is, for metadata and for the log. An address without a host is on the other's."""
+        """Sets the master's addresses, for metadata and for the log. An address without a host is on the other's."""
         service, config = self.ha_client_service, self._broker.store_config
         if service is None:
             return
@@ -240,7 +240,8 @@ class Replication:
         return bool(self.slave_synchronize.master_addr) and not (self.ha_client and self.ha_client.refusal)
 
     async def _ask_range(self) -> None:
-        """Where the master's log begins and ends: an empty log begins there, and lag is measured by it."""
+        """Asks for the first and last offset of the master's log: an empty log begins there, and lag is measured by
+        it."""
         if not self.slave_synchronize.master_addr or self.ha_client is None:
             return
         try:
@@ -280,7 +281,7 @@ class Replication:
         return ""
 
     def _explain(self, first: int, last: int) -> None:
-        """What the protocol does not say of a master that sends nothing."""
+        """Logs why a master may send nothing, which the protocol does not say."""
         client, own = self.ha_client, self._broker.store.max_phy_offset
         assert client is not None
         if own > last and client.trouble is not Trouble.DIVERGED:
@@ -398,7 +399,8 @@ class Replication:
             raise
 
     async def become_master(self, role: BrokerRole) -> None:
-        """What is left to do when nothing is followed any more. ResponseError when the log is not dispatched whole."""
+        """Finishes a promotion when nothing is followed any more. ResponseError when the log is not dispatched
+        whole."""
         broker = self._broker
         elected = bool(broker.config.failover)
         dispatched = await asyncio.to_thread(

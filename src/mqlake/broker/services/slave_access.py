@@ -33,7 +33,7 @@ async def sync_access(access: AccessControl, ask: Ask) -> None:
 
 
 def state_from_info(users: list[dict[str, Any]], acls: list[dict[str, Any]]) -> State:
-    """Of lists of UserInfo and AclInfo. ConfigError."""
+    """Makes a State of lists of UserInfo and AclInfo. ConfigError."""
     taken = {user.name: user for user in map(_user, users)}
     state = State(taken, {acl.username: acl for acl in map(_acl, acls) if acl.username in taken})
     if not state.supers():

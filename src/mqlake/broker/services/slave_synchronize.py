@@ -63,7 +63,7 @@ class SlaveSynchronize:
         self._trouble = ThrottledLog(logger, logging.WARNING)
 
     async def sync_all(self) -> bool:
-        """One round; whether all of it worked."""
+        """Runs one round; returns True if all of it worked."""
         if not self.master_addr:
             return False
         steps: tuple[Callable[[], Awaitable[None]], ...] = (

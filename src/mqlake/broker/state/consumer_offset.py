@@ -40,8 +40,8 @@ def split_topic_at_group(key: str) -> tuple[str, str] | None:
 
 
 class ConsumerOffsetManager(ConfigManager):
-    """`update_version_step`: commits per new data version (consumerOffsetUpdateVersionStep).
-    `server_side_reset`: whether reset offsets are answered (useServerSideResetOffset)."""
+    """`update_version_step`: commits per new data version (consumerOffsetUpdateVersionStep). `server_side_reset`:
+    reset offsets are answered (useServerSideResetOffset)."""
 
     def __init__(self, path: str, update_version_step: int = 500, server_side_reset: bool = True) -> None:
         super().__init__(path)
@@ -57,7 +57,7 @@ class ConsumerOffsetManager(ConfigManager):
         self.committed_here: set[tuple[str, int]] = set()
         """A slave's: (topic@group, queue id) of commits that came to this broker and that its master may not have."""
         self.before_write: Callable[[], None] | None = None
-        """Makes durable what the offsets stand for, before they are written. On any thread."""
+        """Called on any thread before offsets are written: makes the work durable that they say is done."""
         self.reset_listeners: list[ResetListener] = []
         """Called after offsets were reset or removed."""
 

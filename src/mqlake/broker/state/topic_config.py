@@ -49,7 +49,7 @@ WRITE_PAUSE_MAX_S = 0.5
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 SCHEDULE_TOPIC_QUEUE_NUM = 18
 NO_BATCH = -1
-"""Where a queue of batches begins that has never had one, in RocketMQ."""
+"""The beginning of a queue of batches that has never had one, in RocketMQ."""
 QUEUE_TYPE = "queue.type"
 CLEANUP_POLICY = "cleanup.policy"
 MESSAGE_TYPE = "message.type"

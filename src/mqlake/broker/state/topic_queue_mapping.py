@@ -64,7 +64,7 @@ class TopicQueueMappingManager(ConfigManager):
         self.dirty = True
 
     def infos(self, topics: Iterable[str]) -> dict[str, TopicQueueMappingInfo]:
-        """What name servers are told of those of the topics that are static."""
+        """Returns what name servers are told of the static topics among these."""
         return {topic: mapping_info(self.table[topic]) for topic in topics if topic in self.table}
 
     # --- disk

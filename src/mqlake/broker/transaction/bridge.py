@@ -30,7 +30,7 @@ OP_MSG_PULL_NUMS = 32
 RECENT_MAX = 4096
 """Half messages that are remembered as they were stored: most end at once, and to read them again takes longer."""
 RECENT_BYTES_MAX = 4 << 20
-"""Of their bodies."""
+"""Bytes of the remembered messages' bodies."""
 _SAME_MESSAGE_MAX = 8
 
 
@@ -61,7 +61,7 @@ class TransactionalMessageBridge:
         return range(config.read_queue_nums if config is not None else 1)
 
     def fetch_consume_offset(self, topic: str, queue_id: int) -> int:
-        """Where to go on in a queue: inside of what the store holds of it, whatever is written down."""
+        """Returns the offset to go on at in a queue: within what the store holds of it, whatever is written down."""
         low = max(self.store.min_offset_in_queue(topic, queue_id), 0)  # -1: there is no such queue yet
         known = self._consumer_offset_manager.query_offset(CONSUMER_GROUP, topic, queue_id)
         return min(max(known, low), self.store.max_offset_in_queue(topic, queue_id))
@@ -138,7 +138,7 @@ class TransactionalMessageBridge:
         return self.store.async_put_message(message)
 
     def put(self, message: MessageExtBrokerInner) -> bool:
-        """Stores a message of the broker's own, for which nobody waits; whether the log has it."""
+        """Stores a message of the broker's own, for which nobody waits; returns True if the log has it."""
         future = self.store.async_put_message(message)
         if not future.done():
             return True
@@ -146,11 +146,12 @@ class TransactionalMessageBridge:
         return appended is not None and appended.is_ok
 
     def write_op(self, queue_id: int, body: bytes) -> bool:
-        """Stores an op message; whether the log has it."""
+        """Stores an op message; returns True if the log has it."""
         return self.put(messages.op_message(body, queue_id, self._store_host(), self.clock_ms()))
 
     def discard(self, half: MessageExt) -> bool:
-        """Stores a half message that nobody would decide on where an operator finds it; whether the log has it."""
+        """Stores a half message that nobody would decide on where an operator finds it; returns True if the log has
+        it."""
         self._topic_config_manager.create_topic_if_absent(
             TopicConfig(
                 topic_name=TRANS_CHECK_MAX_TIME_TOPIC,

@@ -112,7 +112,7 @@ class TransactionalMessageCheckService:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Looks at each interval from now on."""
+        """Starts to look at each interval."""
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name="TransactionalMessageCheckService"
         )

@@ -34,7 +34,7 @@ FINISH_BUCKETS_S = (5, 60, 600, 3600, 43_200, 86_400)
 
 @dataclass(slots=True)
 class Finished:
-    """Of one topic, since the start."""
+    """Finished transactions of one topic, since the start."""
 
     committed: int = 0
     rolled_back: int = 0

@@ -39,21 +39,21 @@ from mqlake.store.results import PutMessageFuture
 logger = logging.getLogger(__name__)
 
 MAX_PROCESS_TIME_S = 60.0
-"""Of a queue in one round; the next round goes on."""
+"""Seconds that one queue gets in a round; the next round goes on."""
 SLICE = 256
 """Half messages between two turns of the rest of the broker."""
 RETRY_S = 1.0
 """When the store takes no op messages."""
 
 ASK_BYTES_MAX = 4 << 20
-"""Of half messages that are put back before their producers are asked: what a round needs of memory."""
+"""Bytes of half messages that are put back before their producers are asked: what a round needs of memory."""
 _MESSAGE_BYTES = 1024  # beside its body, about
 
 Place = tuple[int, int]
 """A half queue, and the offset in it where a half message was first."""
 Ask = Callable[[MessageExt], Awaitable[bool]]
-"""Asks some producer what is to become of a half message, which is where the message says now; whether there was one
-to ask."""
+"""Asks some producer what is to become of a half message, which is where the message says now; returns True if there
+was one to ask."""
 
 
 class TransactionState(enum.Enum):
@@ -158,7 +158,7 @@ class TransactionalMessageService:
             self._op_timer = asyncio.get_running_loop().call_later(seconds, self.batch_send_op_message)
 
     def batch_send_op_message(self) -> bool:
-        """Writes what has ended into the op queue; whether the log has all of it. The rest is tried again."""
+        """Writes what has ended into the op queue; returns True if the log has all of it. The rest is tried again."""
         if self._op_timer is not None:
             self._op_timer.cancel()
             self._op_timer = None

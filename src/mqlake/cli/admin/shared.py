@@ -1,4 +1,4 @@
-"""What the commands of `mqlake admin` have in common: options, completion, and the brokers that a command asks.
+"""Shared by the commands of `mqlake admin`: options, completion, and the brokers that a command asks.
 
 `admin_command` makes a command of an async function: it connects to the cluster of the options or of the context,
 hands the function an Admin, and turns what goes wrong into an exit status.

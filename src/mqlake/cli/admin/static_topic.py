@@ -27,7 +27,7 @@ Plan = Callable[[Configs, set[str]], TopicRemappingDetailWrapper]
 
 
 def _mapping_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What both commands have."""
+    """Adds the options of both commands."""
     for option in (
         click.option(
             "-b", "--brokers", metavar="NAMES", help="The brokers that lead the queues, separated by commas."

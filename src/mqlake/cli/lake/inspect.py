@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mqlake.cli.lake.shared import Given, lake_options, opened
+from mqlake.cli.lake.shared import LakeArguments, lake_options, opened
 from mqlake.cli.options import Whole, json_option, time_ms
 from mqlake.cli.output import note, print_json, print_table, progress, size_text, time_text
 
@@ -18,7 +18,7 @@ EXIT_NOT_SOUND = 1
 @click.command()
 @lake_options
 @json_option
-def status(given: Given, as_json: bool) -> None:
+def status(given: LakeArguments, as_json: bool) -> None:
     """Show how far each table is: its lag in messages, bytes of log and time, its files, its last commit."""
     found = [table.status() for table in opened(given, create=False)]
     if as_json:
@@ -60,7 +60,7 @@ def status(given: Given, as_json: bool) -> None:
     help="Of one store: where its older files are (`mqlake store offload`); `log` has their messages, too.",
 )
 @json_option
-def query(sql: str, given: Given, as_of: str | None, archive: str | None, as_json: bool) -> None:
+def query(sql: str, given: LakeArguments, as_of: str | None, archive: str | None, as_json: bool) -> None:
     """SQL (DuckDB's) over tables and what the log has after them: exact, and as fresh as the log.
 
     \b
@@ -114,7 +114,7 @@ def _text(value: Any) -> Any:
 @click.option("--sample", type=Whole(0), default=100, show_default=True, help="Rows compared with the log.")
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, given: Given, sample: int, as_json: bool) -> None:
+def verify(ctx: click.Context, given: LakeArguments, sample: int, as_json: bool) -> None:
     """Prove that each message is in its table once.
 
     Queue offsets are dense: a queue of n messages has the offsets 0 to n - 1. So no gap and no repeat in a table, and

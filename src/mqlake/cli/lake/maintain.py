@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from mqlake.cli.lake.shared import Given, age_option, lake_options, opened
+from mqlake.cli.lake.shared import LakeArguments, age_option, lake_options, opened
 from mqlake.cli.options import Whole, confirm, json_option, size_option, time_ms, yes_option
 from mqlake.cli.output import count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import TableError
@@ -29,7 +29,7 @@ def _before(seconds: float) -> datetime:
 @yes_option
 @json_option
 def rewind(
-    given: Given,
+    given: LakeArguments,
     to_version: int | None,
     to_time: str | None,
     dry_run: bool,
@@ -66,7 +66,7 @@ def rewind(
 @lake_options
 @size_option("--file-bytes", "128m", "Size of the files that are made; those below a third of it are small.")
 @json_option
-def compact(given: Given, file_bytes: int, as_json: bool) -> None:
+def compact(given: LakeArguments, file_bytes: int, as_json: bool) -> None:
     """Make large data files of small ones, a day at a time. Runs may go on meanwhile."""
     found = []
     for table in opened(given, create=False):
@@ -84,7 +84,7 @@ def compact(given: Given, file_bytes: int, as_json: bool) -> None:
 @age_option("--older-than", "7d", "Versions of this age, as 12h.")
 @click.option("--keep", type=Whole(1), default=20, show_default=True, help="Versions kept at least.")
 @json_option
-def expire(given: Given, older_than: float, keep: int, as_json: bool) -> None:
+def expire(given: LakeArguments, older_than: float, keep: int, as_json: bool) -> None:
     """Forget old versions, and delete the files that only they have.
 
     A query that began before may still read them: keep an hour at least.
@@ -107,7 +107,7 @@ def expire(given: Given, older_than: float, keep: int, as_json: bool) -> None:
 @click.option("--delete", is_flag=True, help="Delete them; without it they are listed.")
 @yes_option
 @json_option
-def orphans(given: Given, older_than: float, delete: bool, yes: bool, as_json: bool) -> None:
+def orphans(given: LakeArguments, older_than: float, delete: bool, yes: bool, as_json: bool) -> None:
     """List, or delete, files in the tables' directories that no version refers to: what killed runs left.
 
     A run writes files before it commits them: keep the age above the time a step takes.

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mqlake.cli.lake.shared import Given, age_option, making_options, opened
+from mqlake.cli.lake.shared import LakeArguments, age_option, making_options, opened
 from mqlake.cli.options import Whole, json_option, size_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, progress, size_text
 from mqlake.cli.spark.shared import Where, job, spark_options
@@ -23,7 +23,7 @@ from mqlake.spark.requirements import require_pyspark
 @making_options
 @click.option("--file", "path", metavar="FILE", help="The lake.toml.  [default: in the warehouse]")
 @json_option
-def add(given: Given, path: str | None, as_json: bool) -> None:
+def add(given: LakeArguments, path: str | None, as_json: bool) -> None:
     """Add topics to a lake.toml, and make their tables. `mqlake lake run FILE` fills them.
 
     \b
@@ -73,7 +73,7 @@ def add(given: Given, path: str | None, as_json: bool) -> None:
 @json_option
 @spark_options
 def run(
-    given: Given,
+    given: LakeArguments,
     engine: str,
     step_bytes: int,
     file_bytes: int,

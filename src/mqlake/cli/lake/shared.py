@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mqlake.base.settings import parse_assignments
+from mqlake.cli.options import assignments
 from mqlake.cli.produce import duration_ms
 from mqlake.errors import ConfigError, NotFoundError, NotThereError, UnknownKeyError
 from mqlake.lake.tables.config import (
@@ -24,6 +24,7 @@ from mqlake.lake.tables.config import (
     no_lake_file,
     store_names,
 )
+from mqlake.store.files.store_directory import check_is_directory
 
 if TYPE_CHECKING:
     from mqlake.lake.tables.topic import RunOptions, TopicTable
@@ -34,7 +35,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Given:
+class LakeArguments:
     """The options that describe a lake; `places`: lake.toml, its folder, or stores."""
 
     places: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class Given:
 
     @property
     def stores(self) -> list[str]:
-        """The store directories among the places. NotThereError."""
+        """The store directories among the places. NotAStoreError, NotThereError."""
         found = store_names(self.places)
         _check_stores(found.values())
         return list(found.values())
@@ -108,7 +109,7 @@ class Given:
         )
 
     def made_topics(self) -> list[Topic]:
-        """Of the stores or brokers on the command line. ConfigError when none is named."""
+        """Returns the topics of the stores or brokers on the command line. ConfigError when none is named."""
         stores = store_names(self.places)
         if not stores and not self.namesrv:
             raise ConfigError("give a lake.toml, a store directory, or name servers (-n)")
@@ -160,17 +161,13 @@ class Given:
 
 
 def _check_stores(paths: Iterable[str]) -> None:
-    """NotThereError for a local directory that is none, or no store."""
+    """Raises NotAStoreError for a local path without a directory, NotThereError for a directory without a store."""
     for each in paths:
-        if "://" not in each and not os.path.isdir(each):
-            wrong = "a store is a directory" if os.path.exists(each) else "there is no such directory"
-            raise NotThereError(f"{each}: {wrong}")
-        if os.path.isdir(each) and not os.path.isdir(os.path.join(each, "commitlog")):
+        if "://" in each:
+            continue
+        check_is_directory(each, must_exist=True)
+        if not os.path.isdir(os.path.join(each, "commitlog")):
             raise NotThereError(f"{each} is no store directory, and {no_lake_file(os.path.join(each, FILE))}")
-
-
-def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    return {key: str(text) for key, text in parse_assignments(value).items()}
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
@@ -204,7 +201,7 @@ _PLACE = (
         "catalog_properties",
         metavar="KEY=VALUE",
         multiple=True,
-        callback=_assignments,
+        callback=assignments,
         help="Property of the catalog; repeatable.",
     ),
     click.option(
@@ -241,8 +238,8 @@ def lake_options(command: Command, options: Sequence[Any] = _PLACE) -> Command:
     """The command gets `given`."""
 
     def with_given(*arguments: Any, **named: Any) -> Any:
-        mine = {name: named.pop(name) for name in Given.__dataclass_fields__ if name in named}
-        return command(*arguments, given=Given(**mine), **named)
+        mine = {name: named.pop(name) for name in LakeArguments.__dataclass_fields__ if name in named}
+        return command(*arguments, given=LakeArguments(**mine), **named)
 
     with_given.__doc__, with_given.__name__ = command.__doc__, command.__name__
     with_given.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
@@ -257,7 +254,9 @@ def making_options(command: Command) -> Command:
     return lake_options(command, (*_PLACE, *_MAKE))
 
 
-def opened(given: Given, options: RunOptions | None = None, *, create: bool = True) -> list[TopicTable]:
+def opened(
+    given: LakeArguments, options: RunOptions | None = None, *, create: bool = True
+) -> list[TopicTable]:
     """The tables of a lake. Raises what TopicTable.open() raises."""
     from mqlake.lake.tables.topic import RunOptions, TopicTable
 

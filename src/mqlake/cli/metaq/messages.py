@@ -116,7 +116,7 @@ class _Sending:
         self.topic, self.attribute, self.as_json = topic, attribute, as_json
         self.stored = 0
         self._line = 0
-        """Of the last message that was sent, from 1."""
+        """Line of the last message that was sent, from 1."""
 
     async def send(
         self, bodies: Iterable[bytes], send: Callable[[Message, float], Awaitable[SendResult]], at_once: int

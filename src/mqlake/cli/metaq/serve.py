@@ -15,7 +15,7 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import Whole, require_directory
+from mqlake.cli.options import Whole
 from mqlake.cli.output import count_text, note, note_where_it_listens, print_json_line
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
@@ -36,7 +36,7 @@ OWN_SESSION_MS = 6000
 
 
 @click.command()
-@click.option("--store", "store_path", type=click.Path(), help="The data directory.  [~/meta]")
+@click.option("--store", "store_path", type=click.Path(file_okay=False), help="The data directory.  [~/meta]")
 @click.option("-p", "--port", type=Whole(0, 65535), help="Port to listen on; 0: any free one.  [8123]")
 @click.option(
     "--host",
@@ -128,7 +128,6 @@ def serve(
         "broker_id": broker_id,
         "dashboard_http_port": admin_port,
     }
-    require_directory(store_path or "")
     _change_system(config, **{name: value for name, value in given.items() if value is not None})
     check_system(config.system)
     if host is None:
@@ -163,7 +162,7 @@ def serve(
 
 
 def _is_fast_boot(properties: Mapping[str, str]) -> bool:
-    """What the original's system properties say. ConfigError for others, and for no boolean."""
+    """Returns the choice that the original's system properties make. ConfigError for others, and for no boolean."""
     for name in properties:
         if name != FAST_BOOT:
             raise UnknownKeyError(name, [FAST_BOOT], what="property")

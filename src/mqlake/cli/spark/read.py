@@ -12,7 +12,7 @@ import click
 from mqlake.base.net import parse_address
 from mqlake.cli.options import ExistingPath, Whole, json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
-from mqlake.cli.spark.shared import Where, asked_again, check_stores, job, spark_options, wanted_options
+from mqlake.cli.spark.shared import Where, check_stores, job, retry_once, spark_options, wanted_options
 from mqlake.cli.standard_streams import EXIT_NOT_FOUND
 from mqlake.errors import ConfigError
 from mqlake.message import MessageExt
@@ -241,7 +241,7 @@ def export(
             try:
                 query.awaitTermination()
             except KeyboardInterrupt:
-                asked_again(query.stop)
+                retry_once(query.stop)
             return query
 
         query = when_workers_start(run)  # continues from its checkpoint

@@ -17,8 +17,7 @@ import click
 
 import mqlake.errors
 import mqlake.spark
-from mqlake.base.settings import parse_assignments
-from mqlake.cli.options import time_ms
+from mqlake.cli.options import assignments, time_ms
 from mqlake.errors import ConfigError, SparkJobError
 from mqlake.lake.requirements import require_modules
 from mqlake.spark.requirements import INSTALL_CONNECT, require_pyspark
@@ -39,14 +38,10 @@ MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[[\d, ]+\]|yar
 
 @dataclass(frozen=True)
 class Where:
-    """Where a job runs; `config` holds settings of Spark."""
+    """The place where a job runs; `config` holds settings of Spark."""
 
     master: str
     config: Mapping[str, str]
-
-
-def _parse_config(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    return {key: str(text) for key, text in parse_assignments(value).items()}
 
 
 def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -68,7 +63,7 @@ def spark_options(command: Command) -> Command:
             "config",
             metavar="KEY=VALUE",
             multiple=True,
-            callback=_parse_config,
+            callback=assignments,
             help="Spark setting; repeatable.",
         ),
         click.option(
@@ -173,7 +168,7 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return record.msg != "KeyboardInterrupt while sending command."
 
 
-def asked_again(ask: Callable[[], T]) -> T:
+def retry_once(ask: Callable[[], T]) -> T:
     """Makes the first call after an interrupted one, twice if needed: the JVM sometimes drops the new connection of
     Py4J together with the old one."""
     from py4j.protocol import Py4JNetworkError

@@ -6,15 +6,10 @@ from typing import Any
 
 import click
 
-from mqlake.base.settings import parse_assignments
-from mqlake.cli.options import Whole, json_option, set_option
+from mqlake.cli.options import Whole, assignments, json_option, set_option
 from mqlake.cli.output import as_object, count_text, print_json, print_table
 from mqlake.cli.spark.shared import Where, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
-
-
-def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    return {name: str(text) for name, text in parse_assignments(value).items()}
 
 
 def _show_written(path: str, rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -45,7 +40,7 @@ def _show_written(path: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     "options",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=_assignments,
+    callback=assignments,
     help="Option of the format; repeatable.",
 )
 @click.option("--topic", metavar="TOPIC", help="Topic for all rows.")
@@ -67,7 +62,7 @@ def _show_written(path: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     "properties",
     metavar="NAME=SQL",
     multiple=True,
-    callback=_assignments,
+    callback=assignments,
     help="Property of the messages; repeatable.",
 )
 @click.option(

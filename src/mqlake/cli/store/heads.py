@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqlake.cli.options import directory_argument, json_option, require_directory
+from mqlake.cli.options import directory_argument, json_option
 from mqlake.cli.output import (
     as_object,
     count_text,
@@ -36,7 +36,10 @@ INSTALL = "pip install 'mqlake[arrow]'"
 @click.command()
 @directory_argument
 @click.option(
-    "--out", metavar="DIR", type=click.Path(), help="Directory for the heads.  [default: heads in the store]"
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Directory for the heads.  [default: heads in the store]",
 )
 @click.option(
     "--follow", is_flag=True, help="Go on until Ctrl-C, and write the heads of each file that becomes full."
@@ -54,8 +57,6 @@ def heads(directory: str, out: str | None, follow: bool, as_json: bool) -> None:
     require_modules("pyarrow", command=INSTALL)
     from mqlake.lake.heads.writer import HeadsWriter
 
-    if out is not None:
-        require_directory(out)
     writer = HeadsWriter(directory, out)
     if follow:
         _follow(writer, as_json=as_json)

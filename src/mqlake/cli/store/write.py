@@ -63,7 +63,7 @@ class AppendedRange:
 
 @dataclasses.dataclass(slots=True)
 class Appended:
-    """Where messages were stored: queue offsets per queue, and physical offsets."""
+    """The places of stored messages: queue offsets per queue, and physical offsets."""
 
     topic: str
     messages: int = 0

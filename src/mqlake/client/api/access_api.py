@@ -39,7 +39,7 @@ class AccessAPI(ServerCalls):
         type_: UserType | None = None,
         status: UserStatus | None = None,
     ) -> None:
-        """What is None stays."""
+        """Changes a user; what is None stays."""
         await self._change_user(RequestCode.AUTH_UPDATE_USER, address, name, password, type_, status)
 
     async def _change_user(
@@ -70,7 +70,8 @@ class AccessAPI(ServerCalls):
         return _user(found) if found else None
 
     async def list_users(self, address: str, part: str = "") -> list[User]:
-        """Those whose name contains `part`, by name. Their password is empty if the broker does not give it."""
+        """Returns the users whose name contains `part`, by name. Their password is empty if the broker does not give
+        it."""
         header = headers.ListUsersRequestHeader(filter=part or None)
         found = await self._value(address, RequestCode.AUTH_LIST_USER, header) or []
         return sorted(map(_user, found), key=lambda user: user.name)

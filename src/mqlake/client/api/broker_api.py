@@ -414,12 +414,14 @@ class BrokerAPI(BrokerCalls):
         return parse_properties(answer.body_bytes().decode())
 
     async def get_pending_settings(self, address: str) -> dict[str, str]:
-        """What was changed and counts from the broker's next start on; mqlake's brokers say it, RocketMQ's do not."""
+        """Returns the changed settings that take effect at the broker's next start; mqlake's brokers say it,
+        RocketMQ's do not."""
         answer = await self._call(address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(answer.ext_fields.get("pendingRestart") or "")
 
     async def update_broker_config(self, address: str, settings: Mapping[str, str]) -> str:
-        """What the broker remarks, such as which settings wait for its next start. ResponseError."""
+        """Changes settings; returns the broker's remark, such as which of them wait for its next start.
+        ResponseError."""
         body = format_properties(settings).encode()
         return (await self._call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)).remark or ""
 

@@ -52,7 +52,7 @@ class NameServers(ServerCalls):
     async def _ask(
         self, address: str, code: int, header: CommandHeader | None, body: Body = None
     ) -> RemotingCommand:
-        """One of them; a broker at that address refuses, and the error says what may be wrong."""
+        """Asks one name server; a broker at that address refuses, and the error says what may be wrong."""
         try:
             return await self._call(address, code, header, body)
         except ResponseError as error:

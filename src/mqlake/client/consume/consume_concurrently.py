@@ -18,7 +18,7 @@ from mqlake.base.background import BackgroundWork
 from mqlake.client.consume.consume_service import ConsumeMessageService
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
 from mqlake.client.consume.process_queue import ProcessQueue
-from mqlake.client.consume.undecodable import message_of
+from mqlake.client.consume.undecodable import delivered_message
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import MqlakeError, UndecodableMessageError
 from mqlake.remoting.bodies.client import MessageModel
@@ -62,8 +62,8 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
                 self.client.in_background(self._bury(process_queue, undecodable))
 
     async def _bury(self, process_queue: ProcessQueue, undecodable: UndecodableMessageError) -> None:
-        await self.bury(process_queue, undecodable)
-        self._remove(process_queue, [message_of(undecodable)])
+        await self.send_to_dead_letters(process_queue, undecodable)
+        self._remove(process_queue, [delivered_message(undecodable)])
 
     async def stop(self, timeout_s: float) -> None:
         self._stopped = True

@@ -101,7 +101,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         """Until the messages are done, or the queue is no longer this consumer's."""
         undecodable = process_queue.undecodable.get(messages[0].queue_offset)
         if undecodable is not None:
-            await self.bury(process_queue, undecodable)
+            await self.send_to_dead_letters(process_queue, undecodable)
             self._done(process_queue, messages)
             return
         while not process_queue.dropped:

@@ -15,7 +15,7 @@ from mqlake.client.consume.listener import ListenerRunner
 from mqlake.client.consume.offset_store import OffsetStore
 from mqlake.client.consume.process_queue import ProcessQueue
 from mqlake.client.consume.send_back import SendBack
-from mqlake.client.consume.undecodable import message_of
+from mqlake.client.consume.undecodable import delivered_message
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.errors import MqlakeError, ResponseError, UndecodableMessageError
 from mqlake.remoting.bodies.client import MessageModel
@@ -44,7 +44,7 @@ class ConsumeMessageService:
     def submit(self, process_queue: ProcessQueue, count: int) -> None:
         """A pull has added this many messages to the process queue."""
 
-    async def bury(self, process_queue: ProcessQueue, error: UndecodableMessageError) -> None:
+    async def send_to_dead_letters(self, process_queue: ProcessQueue, error: UndecodableMessageError) -> None:
         """Makes a message that no listener can get a dead letter of the group. Returns when the queue may continue.
 
         A broker that is not there is waited for. One that refuses it, as when the record itself is damaged, is asked
@@ -57,7 +57,7 @@ class ConsumeMessageService:
                 logger.error("group %s: passed over: %s", self.group, error)
                 return
             try:
-                await self.send_back.send_dead_letter(message_of(error))
+                await self.send_back.send_dead_letter(delivered_message(error))
                 return
             except ResponseError as refusal:
                 refusals += 1

@@ -41,7 +41,7 @@ class ConsumeContext:
     """When a concurrent consumer gets the messages again: a delay level; 0: the later the oftener; -1: never, they
     become dead letters."""
     ack_index: int | None = None
-    """Of a batch, the last message that a concurrent consumer has consumed; -1 for none. None: all."""
+    """The last message of a batch that a concurrent consumer has consumed; -1 for none. None: all."""
     suspend_current_queue_time_s: float | None = None
     """How long an orderly consumer waits before it tries again. None: as configured."""
 
@@ -49,7 +49,7 @@ class ConsumeContext:
 Listener = Callable[
     [list[MessageClientExt], ConsumeContext], ConsumeResult | Awaitable[ConsumeResult | None] | None
 ]
-"""What a PushConsumer calls with messages, as many as consume_message_batch_max_size at most."""
+"""The function that a PushConsumer calls with messages, as many as consume_message_batch_max_size at most."""
 
 Call = tuple[list[MessageClientExt], ConsumeContext]
 
@@ -64,7 +64,8 @@ def _result(answer: object) -> ConsumeResult:
 
 
 def _place(message: MessageClientExt) -> str:
-    """Where the message was read; of one that comes again also its topic, and how often it has come."""
+    """Returns the place at which the message was read; of one that comes again also its topic, and how often it has
+    come."""
     place = f"{message.read_topic}/{message.queue_id}@{message.queue_offset}"
     if message.read_topic == message.topic and not message.reconsume_times:
         return place

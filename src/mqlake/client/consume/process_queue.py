@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from mqlake.client.consume.undecodable import Given, message_of
+from mqlake.client.consume.undecodable import Delivery, delivered_message
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import UndecodableMessageError
 from mqlake.remoting.bodies.client import ProcessQueueInfo
@@ -62,17 +62,17 @@ class ProcessQueue:
 
     # --- messages
 
-    def put_messages(self, given: Sequence[Given]) -> None:
+    def put_messages(self, given: Sequence[Delivery]) -> None:
         """Messages in the order of their offsets, after all that came before."""
         for each in given:
-            message = message_of(each)
+            message = delivered_message(each)
             if isinstance(each, UndecodableMessageError):
                 self.undecodable[message.queue_offset] = each
             self._messages[message.queue_offset] = message
             self._offsets.append(message.queue_offset)
             self._waiting.append(message)
             self.size += len(message.body)
-        self._next = message_of(given[-1]).next_offset
+        self._next = delivered_message(given[-1]).next_offset
         self.arrived.set()
 
     def take_messages(self, count: int) -> list[MessageClientExt]:

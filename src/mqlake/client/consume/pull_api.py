@@ -67,7 +67,7 @@ class PullAPIWrapper:
         return result
 
     def address(self, queue: MessageQueue) -> str:
-        """Where the next pull goes. BrokerNotFoundError."""
+        """Returns the address for the next pull. BrokerNotFoundError."""
         broker_id = self._pull_from_which_node.get(queue, 0)
         name = self._client.broker_name_of(queue)
         return self._client.find_broker_address_in_subscribe(name, broker_id)

@@ -34,7 +34,7 @@ from mqlake.client.consume.pull_api import PullAPIWrapper, matching_messages
 from mqlake.client.consume.pull_log import PullLog
 from mqlake.client.consume.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
-from mqlake.client.consume.undecodable import Given, message_of, settle
+from mqlake.client.consume.undecodable import Delivery, apply_policy, delivered_message
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
@@ -82,14 +82,14 @@ class _AssignedQueue:
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
-        self.cached: deque[Given] = deque()
+        self.cached: deque[Delivery] = deque()
         self.size = 0
         self.position = 0
-        """Of the next message that poll() gives."""
+        """Queue offset of the next message that poll() gives."""
         self.pull_offset = 0
-        """Of the next message that is pulled."""
+        """Queue offset of the next message that is pulled."""
         self.max_offset = -1
-        """Where the queue ended when it was last pulled, -1 before."""
+        """End of the queue when it was last pulled, -1 before."""
         self.in_hand: int | None = None
         """The next `position`, once the current message of a loop over the consumer is done."""
         self.paused = False
@@ -116,7 +116,7 @@ class PullConsumer(ClientBase):
         self._assigned_by_hand = False
         self._filter: MessageSelector | str = SUB_ALL
         self._filters: dict[str, SubscriptionData] = {}
-        """Of topics that are assigned by hand."""
+        """Filters of topics that are assigned by hand."""
         self._assigned: dict[MessageQueue, _AssignedQueue] = {}
         self._ready: deque[_AssignedQueue] = deque()
         """Queues with cached messages, those polled last at the end."""
@@ -172,7 +172,7 @@ class PullConsumer(ClientBase):
             self.client.in_background(self._tell_brokers())
 
     def unsubscribe(self, topic: str) -> None:
-        """Its queues are given up."""
+        """Gives the topic's queues up."""
         full = with_namespace(self.namespace, topic)
         self._subscriptions.pop(full, None)
         for queue in [queue for queue in self._assigned if queue.topic == full]:
@@ -389,12 +389,12 @@ class PullConsumer(ClientBase):
                     logger.info("group %s: %s continues at %d", self.group, queue, result.next_begin_offset)
                 for message in messages:
                     message.show_topic(without_namespace(self.namespace, message.topic))
-                given = settle(messages, config.on_undecodable, self.group)
+                given = apply_policy(messages, config.on_undecodable, self.group)
                 assigned.pull_offset = result.next_begin_offset  # what fails before is pulled again
                 assigned.max_offset = result.max_offset
                 if given:
                     assigned.cached.extend(given)
-                    assigned.size += sum(len(message_of(each).body) for each in given)
+                    assigned.size += sum(len(delivered_message(each).body) for each in given)
                     self._update_ready(assigned)
                 elif not assigned.cached:
                     if assigned.in_hand is None:
@@ -434,7 +434,7 @@ class PullConsumer(ClientBase):
         return self._of(queue).position
 
     def end_offset(self, queue: MessageQueue) -> int | None:
-        """Where the queue ended when it was last pulled; None before."""
+        """Returns the end of the queue when it was last pulled; None before."""
         found = self._of(queue).max_offset
         return None if found < 0 else found
 

@@ -43,7 +43,7 @@ from mqlake.client.consume.rebalance import (
 )
 from mqlake.client.consume.send_back import SendBack
 from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
-from mqlake.client.consume.undecodable import settle
+from mqlake.client.consume.undecodable import apply_policy
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
@@ -312,7 +312,7 @@ class PushConsumer(ClientBase):
         return pulled
 
     async def _update_process_queue_table(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Gives up what is not wanted and takes what is; whether all of it could be done."""
+        """Gives up what is not wanted and takes what is; returns True if all of it could be done."""
         table = self.process_queue_table
         for queue in [queue for queue in table if queue.topic == topic and queue not in wanted]:
             self._release(table[queue])
@@ -447,7 +447,7 @@ class PushConsumer(ClientBase):
                 following = result.next_begin_offset
                 for message in messages:
                     self._restore_topic(message)
-                given = settle(messages, config.on_undecodable, self.group)
+                given = apply_policy(messages, config.on_undecodable, self.group)
                 if given:
                     process_queue.put_messages(given)
                 offset = following  # from here on what was pulled is not lost

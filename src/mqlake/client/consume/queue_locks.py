@@ -19,7 +19,7 @@ class QueueLocks:
         self._group = group
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Those that are this consumer's now. A broker that does not answer gives none."""
+        """Returns the queues that are this consumer's now. A broker that does not answer gives none."""
         locked: set[MessageQueue] = set()
         for broker_name, own in self._by_broker(queues).items():
             try:

@@ -42,7 +42,7 @@ class SimpleConsumer(ClientBase):
     """Receives, acknowledges, changes invisible times. See Producer for `where`."""
 
     def __init__(self, group: str, where: Where, config: ConsumerConfig | None = None) -> None:
-        """Of `config` count consume_from_where, max_body_size and max_reconsume_times."""
+        """`config`: only consume_from_where, max_body_size and max_reconsume_times count."""
         super().__init__(group, where)
         self.config = config or ConsumerConfig()
         self._subscriptions: dict[str, SubscriptionData] = {}
@@ -67,7 +67,7 @@ class SimpleConsumer(ClientBase):
         self._subscriptions[full] = build_subscription_data(full, selector)
 
     def unsubscribe(self, topic: str) -> None:
-        """What was received can still be acknowledged."""
+        """Ends the subscription. Messages that were received can still be acknowledged."""
         self._subscriptions.pop(with_namespace(self.namespace, topic), None)
 
     async def receive(
@@ -186,6 +186,6 @@ class SimpleConsumer(ClientBase):
 
 
 def init_mode(where: ConsumeFromWhere) -> int:
-    """Where a new group begins, as a pop says it."""
+    """Returns the beginning of a new group, as a pop says it."""
     first = (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET)
     return FROM_FIRST if where in first else FROM_LAST

@@ -24,12 +24,14 @@ logger = logging.getLogger(__name__)
 OnUndecodable = Literal["raise", "skip", "raw"] | Callable[[MessageClientExt], MessageClientExt | None]
 CHOICES = ("raise", "skip", "raw")
 
-Given = MessageClientExt | UndecodableMessageError
+Delivery = MessageClientExt | UndecodableMessageError
 
 
-def settle(messages: Sequence[MessageClientExt], on_undecodable: OnUndecodable, group: str) -> list[Given]:
+def apply_policy(
+    messages: Sequence[MessageClientExt], on_undecodable: OnUndecodable, group: str
+) -> list[Delivery]:
     """Messages to deliver, with errors in place of those that have to be raised."""
-    given: list[Given] = []
+    given: list[Delivery] = []
     for message in messages:
         if not message.undecodable or on_undecodable == "raw":
             given.append(message)
@@ -45,7 +47,7 @@ def settle(messages: Sequence[MessageClientExt], on_undecodable: OnUndecodable, 
 
 def _asked(
     message: MessageClientExt, function: Callable[[MessageClientExt], MessageClientExt | None]
-) -> list[Given]:
+) -> list[Delivery]:
     try:
         instead = function(message)
     except Exception as error:
@@ -55,7 +57,7 @@ def _asked(
     return [] if instead is None else [instead]
 
 
-def message_of(given: Given) -> MessageClientExt:
+def delivered_message(given: Delivery) -> MessageClientExt:
     """The message, also of an error."""
     if isinstance(given, UndecodableMessageError):
         message = given.message

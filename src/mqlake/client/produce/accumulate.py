@@ -29,7 +29,8 @@ IN_FLIGHT_MAX = 8
 """Batches of a lane whose queue the producer has chosen: enough that the way to a distant broker is never idle."""
 
 SendBatch = Callable[[Sequence[Message], MessageQueue, bool], Awaitable[SendResult]]
-"""(messages, their queue, whether it is the caller's choice): a queue that is not may be another in the end."""
+"""Sends a batch: (messages, their queue, True if the caller has chosen it). Another queue may replace one that the
+caller has not chosen."""
 _Key = tuple[MessageQueue, bool, bool]
 _Item = tuple[Message, "asyncio.Future[SendResult]"]
 
@@ -50,7 +51,7 @@ class ProduceAccumulator:
         self._send_batch = send_batch
         self._max_bytes = max_bytes
         self._lanes: dict[_Key, _Lane] = {}
-        """Those that have something waiting or in flight."""
+        """Lanes with queued messages or a batch in flight; idle lanes are removed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, message: Message, queue: MessageQueue, *, fixed: bool) -> SendResult:

@@ -452,7 +452,7 @@ class Producer(ClientBase):
     # --- the queue
 
     async def fetch_publish_info(self, topic: str) -> TopicPublishInfo:
-        """Where messages of the topic (in full) may go. TopicNotFoundError, NoNameServerError."""
+        """Returns the queues for messages of the topic (in full). TopicNotFoundError, NoNameServerError."""
         route = self.client.topic_route_table.get(topic)
         published = self._published.get(topic)
         if published is not None and published[0] is route:

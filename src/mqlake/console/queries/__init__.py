@@ -1,1 +1,1 @@
-"""What pages ask: each query gets an Ask and returns one dict, which the JSON is and the HTML shows."""
+"""The queries of pages: each gets an Ask and returns one dict, which the JSON is and the HTML shows."""

@@ -69,7 +69,7 @@ async def change_users(ask: Ask) -> dict[str, Any]:
 
 
 _Change = tuple[str, dict[str, str], Callable[[str], Awaitable[None]]]
-"""What it does in words, the fields that confirm it, and how it is done at one broker."""
+"""The change in words, the fields that confirm it, and how it is done at one broker."""
 
 
 def _create(ask: Ask, name: str) -> _Change:
@@ -77,7 +77,7 @@ def _create(ask: Ask, name: str) -> _Change:
     kind = UserType.of(ask.text("type") or "Normal")
     if kind is None:
         raise ConfigError("type: Normal or Super")
-    secret = ask.exactly("secret")
+    secret = ask.raw_text("secret")
     if ask.flag("confirm") and not secret:
         raise ConfigError("secret is missing")
     access = ask.admin.access

@@ -99,7 +99,7 @@ async def _one(ask: Ask, group: str, where: str) -> dict[str, Any]:
         "queue": str(queue.queue_id),
         "offset": str(letter.queue_offset),
     }
-    sent = again(letter, group, where)
+    sent = redriven_message(letter, group, where)
     if ask.flag("confirm"):
         await _Sender(ask.admin).send(sent, letter.sys_flag)
     return {
@@ -124,7 +124,7 @@ async def _all(ask: Ask, group: str, where: str) -> dict[str, Any]:
         if len(sample) < SHOWN and begin < end:
             for letter in await pull_range(admin, queue, begin, min(end, begin + SHOWN - len(sample))):
                 sample.append(row_of(letter, queue.broker_name))
-                to = again(letter, group, where).topic
+                to = redriven_message(letter, group, where).topic
                 destinations[to] = destinations.get(to, 0) + 1
     if ask.flag("confirm"):
         assert ask.context.jobs is not None
@@ -159,7 +159,7 @@ async def _send_all(
             following = min(begin + CHUNK, end)
             letters = await pull_range(admin, queue, begin, following)
             await asyncio.gather(
-                *(sender.send(again(letter, group, where), letter.sys_flag) for letter in letters)
+                *(sender.send(redriven_message(letter, group, where), letter.sys_flag) for letter in letters)
             )
             await admin.brokers.update_consumer_offset(
                 address, REDRIVE_GROUP, queue.topic, queue.queue_id, following
@@ -178,7 +178,7 @@ class _Sender:
         self._turn = 0
 
     async def send(self, message: Message, sys_flag: int) -> None:
-        """The body is as it was stored; the flags of its record say how it is compressed."""
+        """Sends a message with its body as it was stored; the flags of its record say how it is compressed."""
         if message.topic not in self._places:
             self._places[message.topic] = await self._find(message.topic)
         places = self._places[message.topic]
@@ -225,7 +225,7 @@ async def _waiting(admin: Admin, stats: TopicStatsTable) -> dict[MessageQueue, t
     return found
 
 
-def again(letter: MessageExt, group: str, where: str) -> Message:
+def redriven_message(letter: MessageExt, group: str, where: str) -> Message:
     """The message to send for a dead letter: its body, its keys, tag and id, and what users have put into it."""
     origin = letter.properties.get(PROPERTY_RETRY_TOPIC) or letter.properties.get(PROPERTY_DLQ_ORIGIN_TOPIC)
     if where == "topic" and not origin:

@@ -18,7 +18,7 @@ from mqlake.remoting.bodies.admin import ConsumeStats, SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import MessageQueue
 
 REDRIVE_GROUP = "CID_MQLAKE_REDRIVE"
-"""Its offset in a topic of dead letters is how far they have been sent back."""
+"""The group whose offset in a topic of dead letters is how far they have been sent back."""
 TOPICS_MAX = 50
 """Topics of a group that one page shows."""
 RETRIES = 16

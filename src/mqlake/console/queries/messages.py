@@ -72,7 +72,7 @@ async def messages(ask: Ask) -> dict[str, Any]:
     for queue in queues[:QUEUES_MAX]:
         at = stats.offset_table[queue]
         ends[queue] = (at.min_offset, at.max_offset)
-    tag, text, skip = ask.text("tag"), ask.exactly("text").encode(), ask.number("skip", 0)
+    tag, text, skip = ask.text("tag"), ask.raw_text("text").encode(), ask.number("skip", 0)
     backwards = _Backwards(admin, ends, end, min(CHUNK, rows), with_bodies=bool(text))
     return answer | await _filtered(backwards, tag, text, begin, rows, skip)
 
@@ -102,7 +102,7 @@ async def _filtered(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a page keeps of a message: its row, and to search the text in it its body as stored."""
+    """A message that a page keeps: its row, and to search the text in it its body as stored."""
 
     row: dict[str, Any]
     sys_flag: int
@@ -255,7 +255,8 @@ async def at_place(ask: Ask) -> MessageExt:
 
 
 async def _place(admin: Admin, found: MessageExt, broker: str) -> dict[str, Any]:
-    """Where the message lies. `file` is a guess of 1 GiB files if the broker does not say how large they are."""
+    """Returns the place of the message. `file` is a guess of 1 GiB files if the broker does not say how large they
+    are."""
     size, directory, known = DEFAULT_FILE_SIZE, "", False
     try:
         config = await admin.brokers.get_broker_config(await admin.broker_address(broker))
@@ -294,7 +295,7 @@ async def _consumers(admin: Admin, queue: MessageQueue, offset: int) -> list[dic
 
 
 async def _traces(admin: Admin, found: MessageExt) -> list[dict[str, Any]]:
-    """What producers, brokers and consumers have written about the message, oldest first."""
+    """Returns what producers, brokers and consumers have written about the message, oldest first."""
     key = found.uniq_key or found.msg_id
     try:
         carriers = await admin.query_message(TRACE_TOPIC, key)

@@ -110,7 +110,7 @@ async def _consumed(admin: Admin, group: str, topic: str) -> dict[MessageQueue, 
 
 
 async def _at_time(admin: Admin, topic: str, timestamp: int) -> dict[MessageQueue, int]:
-    """Where a reset to a time would move each queue."""
+    """Returns the offset to which a reset to a time would move each queue."""
     stats = await admin.examine_topic_stats(topic)
     if timestamp == END:
         return {queue: at.max_offset for queue, at in stats.offset_table.items()}

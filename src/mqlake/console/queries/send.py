@@ -19,7 +19,7 @@ async def form(ask: Ask) -> dict[str, Any]:
     """A form for test messages."""
     topic = ask.need("topic")
     await ask.admin.examine_topic_route_info(topic)
-    return {"topic": topic, "values": {name: ask.exactly(name) for name in FIELDS}, "sent": None}
+    return {"topic": topic, "values": {name: ask.raw_text(name) for name in FIELDS}, "sent": None}
 
 
 async def send(ask: Ask) -> dict[str, Any]:
@@ -51,13 +51,13 @@ async def send(ask: Ask) -> dict[str, Any]:
 
 
 def _message(ask: Ask, topic: str) -> Message:
-    body = ask.exactly("body").replace("\r\n", "\n").encode()
+    body = ask.raw_text("body").replace("\r\n", "\n").encode()
     if not body:
         raise MessageError(
             "RocketMQ's brokers refuse a message without a body; `mqlake produce --allow-empty-body` sends one"
         )
     message = Message(topic, body, tags=ask.text("tags") or None, keys=ask.text("keys") or None)
-    for line in ask.exactly("properties").splitlines():
+    for line in ask.raw_text("properties").splitlines():
         name, equals, value = line.partition("=")
         if line.strip() and (not equals or not name.strip()):
             raise ConfigError(f"properties: {line[:40]!r} is not name=value")

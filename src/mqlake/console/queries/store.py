@@ -67,7 +67,7 @@ def _head(info: StoreInfo) -> dict[str, Any]:
 
 
 async def store(ask: Ask) -> dict[str, Any]:
-    """What a store directory holds: its log files, offsets, index files and state."""
+    """Shows the contents of a store directory: its log files, offsets, index files and state."""
     info = await ask.store.info()
     files, place = ask.paged(info.log_files)
     return {
@@ -203,7 +203,7 @@ async def search_store(ask: Ask) -> dict[str, Any]:
         ask.time("from") or 0,
         2**63 - 1 if (end := ask.time("to")) is None else end,
     )
-    message_id, text, rows = ask.text("id"), ask.exactly("text").encode(), ask.rows()
+    message_id, text, rows = ask.text("id"), ask.raw_text("text").encode(), ask.rows()
     asked = message_id or text or any((query.topic, query.key, query.tag, ask.text("from"), ask.text("to")))
     asked_for = {name: ask.text(name) for name in ("id", "topic", "key", "tag", "from", "to", "text")}
     answer: dict[str, Any] = {

@@ -37,7 +37,7 @@ async def tail(ask: Ask) -> dict[str, Any]:
 async def events(ask: Ask) -> AsyncIterator[bytes]:
     """Server-sent events: each message as JSON, `skipped` with how many were not shown, `trouble` with a sentence."""
     admin, topic = ask.admin, ask.need("topic")
-    tag, text = ask.text("tag"), ask.exactly("text").encode()
+    tag, text = ask.text("tag"), ask.raw_text("text").encode()
     positions = await _ends(admin, topic)
     loop = asyncio.get_running_loop()
     looked, skipped, quiet = loop.time(), 0, 0.0

@@ -51,13 +51,13 @@ def asset(name: str) -> str:
 
 
 class Given(dict[str, str]):
-    """What was typed into a form; empty where nothing was."""
+    """The text typed into a form; empty where nothing was."""
 
     def __missing__(self, name: str) -> str:
         return ""
 
     def of(self, action: str) -> Given:
-        """That of one of several forms of a page."""
+        """Returns the values of one of several forms of a page."""
         return self if self["action"] == action else Given()
 
 
@@ -102,7 +102,7 @@ def _environment() -> Environment:
 _templates = _environment()
 
 FIRST = ("base.html", "macros.html", "overview.html", "topics.html", "topic.html")
-"""What people open first."""
+"""Templates of the pages that people open first."""
 
 
 def warm_up() -> None:

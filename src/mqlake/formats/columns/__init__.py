@@ -287,11 +287,11 @@ def scan_records(
 
 
 class Walk(NamedTuple):
-    """What a walk over records found."""
+    """The records that a walk found."""
 
     records: int
     store_timestamp: int
-    """Of the last record, in ms; 0 without one."""
+    """Store time of the last record, in ms; 0 without one."""
     end: int
     stop: ScanStop
     stop_reason: str
@@ -413,7 +413,7 @@ class QueueUnits(NamedTuple):
 
 
 def units_by_queue(scan: Scan, columns: DispatchColumns, *, hidden: int) -> QueueUnits:
-    """Of the records that have none of the `hidden` bits in SYSFLAG."""
+    """Returns the units of the records that have none of the `hidden` bits in SYSFLAG."""
     n = len(scan)
     record, units = np.empty(n, _INT64), np.empty(n * CQ_STORE_UNIT_SIZE, _UINT8)
     numbers, arrivals = scan.queues
@@ -435,7 +435,8 @@ def units_by_queue(scan: Scan, columns: DispatchColumns, *, hidden: int) -> Queu
 
 
 def arrivals_by_queue(scan: Scan) -> list[list[int]]:
-    """Of each queue that has records: topic id, queue id, its next queue offset, how many records, and their bytes."""
+    """Returns for each queue that has records: topic id, queue id, its next queue offset, how many records, and
+    their bytes."""
     found: list[list[int]] = scan.queues[1].tolist()
     return found
 
@@ -519,8 +520,8 @@ def follow_units(
     *,
     check_crc: bool = False,
 ) -> Followed | None:
-    """Where in buf[:end] the records of consume queue `units` are, of as many as take no more than `bytes_max`
-    together, and of the first in any case.
+    """Follows consume queue `units` to their records in buf[:end]: as many as take no more than `bytes_max` together,
+    and the first in any case.
 
     None when a unit leads to anything but the whole message of this topic and queue and of its own among
     `queue_offsets`, or out of buf[:end]; with `check_crc` also when a body does not have its CRC. `base_offset`
@@ -652,7 +653,8 @@ def _shared_head(
     topic: bytes,
     version: int,
 ) -> bytes:
-    """What the records of a batch share before their properties, but for their times; the same for many batches."""
+    """Encodes what the records of a batch share before their properties, but for their times; the same for many
+    batches."""
     flags, field = with_host_flags(sys_flag, born_host, store_host), topic_field(topic, version)
     size, rest = encode_unpublished(
         b"", 0, queue_id, 0, 0, 0, flags, 0, born_host, 0, store_host, reconsume_times, 0, field, b"", version

@@ -76,6 +76,6 @@ def bools_of(array: pa.BooleanArray) -> Bools:
 
 
 def codes_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
-    """Of each value its number in the dictionary of `dictionary_encode()`."""
+    """Returns the number of each value in the dictionary of `dictionary_encode()`."""
     codes: npt.NDArray[np.int32] = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(encoded))
     return codes

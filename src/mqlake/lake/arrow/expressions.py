@@ -34,7 +34,7 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "less": (operator.lt, "greater"),
     "less_equal": (operator.le, "greater_equal"),
 }
-"""What a function compares with, and its name with the sides exchanged."""
+"""For each function, its comparison, and its name with the sides exchanged."""
 _ALIKE = {"and_kleene", "and"}
 
 
@@ -67,7 +67,7 @@ def conditions_of(expression: pc.Expression | None) -> tuple[Condition, ...]:
 
 
 def columns_of(expression: pc.Expression | None, names: Sequence[str]) -> list[str]:
-    """Those of `names` that the expression may refer to."""
+    """Returns those of `names` that the expression may refer to."""
     if expression is None:
         return []
     words = set(re.findall(r"\w+", str(expression)))

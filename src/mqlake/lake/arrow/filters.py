@@ -58,7 +58,7 @@ OF_A_MESSAGE = frozenset({"queueOffset", "flag", "tags", "keys", "uniqKey"})
 """Columns in which the messages of an inner batch differ from the record that holds them."""
 
 _HIDDEN_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
-"""Where a broker keeps messages that no consumer is to see yet, and its notes about them."""
+"""Topics in which a broker keeps messages that no consumer is to see yet, and its notes about them."""
 
 UNSEEN_FLAG = int(MessageSysFlag.TRANSACTION_PREPARED_TYPE)
 """The bit that no message has that consumers see: prepared and rolled back ones have it."""
@@ -110,7 +110,8 @@ def time_ms(value: object) -> float | None:
 
 
 def indexed_keys(condition: Condition) -> frozenset[str] | None:
-    """Of a condition on `keys` or `uniqKey`: keys one of which a record needs to have; None: nothing is known."""
+    """Returns the keys, one of which a record must have to meet a condition on `keys` or `uniqKey`; None: any record
+    may."""
     if condition.column not in ("keys", "uniqKey") or condition.allowed is None:
         return None
     found = set()
@@ -220,7 +221,7 @@ def _within(
 
 
 def _may_have_key(scan: Scan, names: list[str], columns: DispatchColumns, keys: frozenset[str]) -> Bools:
-    """Records one of whose keys has the hash that one of `keys` has in the record's topic."""
+    """Marks the records one of whose keys has the hash that one of `keys` has in the record's topic."""
     record = columns.key_record
     chosen = np.zeros(len(scan), np.bool_)
     for key in keys:
@@ -230,7 +231,7 @@ def _may_have_key(scan: Scan, names: list[str], columns: DispatchColumns, keys: 
 
 
 def _has_key(buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64], keys: frozenset[str]) -> Bools:
-    """Of these records, those that have one of the keys: in KEYS, or as UNIQ_KEY."""
+    """Marks those of the records that have one of the keys: in KEYS, or as UNIQ_KEY."""
     if len(rows) == 0:
         return np.zeros(0, np.bool_)
     properties = Properties(buf, scan.properties_start[rows], scan.properties_length[rows], kernels())

@@ -16,7 +16,7 @@ KEPT_BYTES = 32 << 20
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Once a process; whether the C library lets this be set (glibc does)."""
+    """Tells the C library once a process to keep freed memory; returns True if it lets this be set (glibc does)."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):

@@ -40,7 +40,7 @@ class Properties:
 
     first_pair: npt.NDArray[np.int32]
     name: npt.NDArray[np.int32]
-    """Of each pair: its name as a number into `names`."""
+    """For each pair, its name as a number into `names`."""
     names: list[str]
     value_start: Ints
     value_length: npt.NDArray[np.integer]

@@ -1,4 +1,4 @@
-"""What the bodies of a topic are: given once by a user, kept with a table as JSON, and the decoder it stands for.
+"""The format of a topic's bodies: given once by a user, kept with a table as JSON, and the decoder it stands for.
 
     json "id long, at timestamp_ms"   ─┐
     json infer ─▶ a sample ─▶ its DDL ─┼─▶ BodyFormat ⇄ spec (JSON) ─▶ columns value, undecoded, undecoded_reason
@@ -248,7 +248,7 @@ class BodyColumns:
         return decode_bodies(batch.column(BODY), self._decoder, self._kind)
 
     def schema(self, messages: pa.Schema) -> pa.Schema:
-        """Of messages, with the three columns in place of the body."""
+        """Returns the schema of messages with the three columns in place of the body."""
         fields: list[pa.Field] = []
         for each in messages:
             fields += self.fields if each.name == BODY else [each]

@@ -34,7 +34,7 @@ class Decoder(Protocol):
 
     @property
     def type(self) -> ColumnType:
-        """Of the column `value`."""
+        """Type of the column `value`."""
 
     def decode(self, bodies: pa.BinaryArray) -> tuple[pa.Array, pa.StringArray]:
         """For each body its value, of the Arrow type `type.arrow`, and why it could not be decoded, or null.

@@ -57,7 +57,8 @@ def _merged_fields(old: ColumnType, new: ColumnType, field: str) -> ColumnType:
 
 
 def fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether all values of a type are values of a table's column: the same, a narrower number, fewer fields."""
+    """Returns True if all values of a type are values of a table's column: the same, a narrower number, fewer
+    fields."""
     if kind == wanted:
         return True
     if pa.types.is_struct(kind) and pa.types.is_struct(wanted):

@@ -17,7 +17,7 @@ from mqlake.lake.bodies.json_bodies import TIME
 from mqlake.lake.bodies.types import ARRAY, STRUCT, ColumnType, array_of, struct_of
 
 SAMPLE = 1000
-"""Bodies that are enough."""
+"""Bodies that are enough for a sample."""
 
 _NULL = ColumnType("null")
 _JSON = ColumnType("json")

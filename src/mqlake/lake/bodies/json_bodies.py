@@ -158,7 +158,7 @@ def _check_names(kind: ColumnType) -> None:
 
 
 def _parsed(kind: ColumnType) -> pa.DataType:
-    """What the parser makes of it: texts and long numbers for what is converted afterwards."""
+    """Returns the type that the parser makes of it: texts and long numbers for what is converted afterwards."""
     if kind.name == STRUCT:
         return pa.struct([pa.field(name, _parsed(each)) for name, each in kind.fields])
     if kind.name == ARRAY:

@@ -18,7 +18,7 @@ from mqlake.lake.bodies.types import ARRAY, MAP, STRUCT, TIMESTAMP, ColumnType
 
 Bools = npt.NDArray[np.bool_]
 Conversion = Callable[[pa.Array, str], pa.Array]
-"""Of an array and the name of its type; null for a value that is none of that type."""
+"""Converts an array, given the name of its type; null for a value that is none of that type."""
 Bad = list[tuple[Bools, str]]
 """Masks over rows, and what is wrong with those."""
 

@@ -56,7 +56,7 @@ class ColumnType:
 
     @property
     def element(self) -> ColumnType:
-        """Of an array its items, of a map its values."""
+        """Type of an array's items, or of a map's values."""
         return self.fields[0][1]
 
     @property

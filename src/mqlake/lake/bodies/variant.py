@@ -28,7 +28,8 @@ _INTEGERS = ((1 << 7, Struct("<Bb"), 3 << 2), (1 << 15, Struct("<Bh"), 4 << 2), 
              (1 << 63, Struct("<Bq"), 6 << 2))  # fmt: skip
 _DOUBLE, _LONG_TEXT = Struct("<Bd"), Struct("<BI")
 _DECIMAL_16 = bytes((10 << 2, 0))
-"""Of 16 bytes, without digits after the point: for whole numbers from 2⁶³ to 2⁶⁴, which JSON's readers keep exact."""
+"""Head of a decimal of 16 bytes, without digits after the point: for whole numbers from 2⁶³ to 2⁶⁴, which JSON's
+readers keep exact."""
 SHORT_TEXT, OBJECT, ARRAY = 1, 2, 3
 _SHORT_MAX, _SMALL_MAX = 63, 255
 
@@ -40,14 +41,14 @@ class VariantDecoder:
 
     def decode(self, bodies: pa.BinaryArray) -> tuple[pa.Array, pa.StringArray]:
         values, reasons = decode_filled(bodies, VARIANT, self._chunk)
-        return whole(values), reasons
+        return without_nested_nulls(values), reasons
 
     def _chunk(self, bodies: pa.BinaryArray) -> tuple[pa.Array, Reasons | None]:
         values, reasons = decode_each(bodies, encoded, (ValueError,))
         return pa.array(values, VARIANT), reasons
 
 
-def whole(variants: pa.StructArray) -> pa.StructArray:
+def without_nested_nulls(variants: pa.StructArray) -> pa.StructArray:
     """With empty bytes in the fields of those that are null: a field that may not be null may not be so below a null
     either, as Arrow and Parquet's writer see it."""
     if not variants.null_count:
@@ -117,7 +118,7 @@ def _object(ids: list[int], values: list[bytes]) -> bytes:
 
 
 def _offsets(parts: list[bytes], size: int) -> bytes:
-    """Where each part begins, and where the last one ends."""
+    """Encodes the beginning of each part, and the end of the last one."""
     found, at = [b"\0" * size], 0
     for part in parts:
         at += len(part)

@@ -50,7 +50,7 @@ def groups_that_may_have(
 
 
 def _may_have(read: Read, at: int, end: int, hashes: Sequence[int]) -> bool:
-    """Of the filter between two positions."""
+    """Asks the filter between two positions."""
     header = _header_size(read(at, min(end, at + HEADER_MAX)), end - at)
     if header is None:
         return True

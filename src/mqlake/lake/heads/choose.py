@@ -48,8 +48,8 @@ def choose(
     wanted: RowFilter,
     split_size: int,
 ) -> tuple[Reading, list[list[LogFile]]]:
-    """What of the files with heads has to be read, and the others: runs of files that follow each other. `names`: the
-    files in the store's directory of heads, and their sizes.
+    """Returns what has to be read of the files with heads, and the other files: runs of files that follow each other.
+    `names`: the files in the store's directory of heads, and their sizes.
 
     For rows without damage: what was damaged later is met only where it is wanted. Files outside the wanted physical
     offsets are not opened.

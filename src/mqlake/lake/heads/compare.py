@@ -21,7 +21,7 @@ from mqlake.store.heads import SUFFIX, offset_of_heads
 
 @dataclass(frozen=True)
 class Difference:
-    """What is wrong with the file of heads `path`."""
+    """The fault of the file of heads `path`."""
 
     path: str
     text: str
@@ -29,7 +29,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of `files` files of heads with `records` records. `left_over`: heads whose log file is gone."""
+    """The comparison of `files` files of heads with `records` records. `left_over`: heads whose log file is gone."""
 
     files: int
     records: int

@@ -17,7 +17,7 @@ from mqlake.lake.log.splits import VERIFY_CRC, Damage, LogFile, Split, open_wind
 from mqlake.lake.log.storage import Storage
 
 GROUP_BYTES = 16 << 20
-"""Of log in one row group."""
+"""Bytes of log in one row group."""
 
 TAIL = 64 << 10
 """Bytes before the end of the last record that `Origin.tail` is of, fewer where the file is shorter."""

@@ -42,7 +42,7 @@ ORIGIN_KEY = b"mqlake.heads"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a file of heads was made from. Offsets are physical."""
+    """The log file that a file of heads was made from. Offsets are physical."""
 
     file: str
     """Name of the log file."""

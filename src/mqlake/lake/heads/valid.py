@@ -93,12 +93,12 @@ class StoreHeads:
 
     @property
     def begin(self) -> int:
-        """Where the log begins."""
+        """First physical offset of the log."""
         return self.files[0][0].base_offset if self.files else 0
 
     @property
     def tail(self) -> int:
-        """Where the part of the log begins that no heads are of, up to its end."""
+        """First physical offset of the part of the log that has no heads, up to its end."""
         valid = self.valid
         return valid[-1].origin.end if valid else self.begin
 
@@ -127,7 +127,7 @@ class StoreHeads:
 
 
 def place_of(storage: Storage, out: str | None = None) -> Storage:
-    """Where the heads of a store lie: in it, or in the directory `out`."""
+    """Returns the place of a store's heads: in it, or in the directory `out`."""
     return Storage(storage.path(HEADS) if out is None else out, storage.options)
 
 

@@ -37,8 +37,8 @@ POLLS_A_RUN = 30
 
 @dataclass(slots=True)
 class HeadsReport:
-    """What a run did. `written`, `kept`, `again` and `deleted` are numbers of files; those made again did not fit the
-    log. `bytes` and `log_bytes`: of the files written and of their log."""
+    """The result of a run. `written`, `kept`, `again` and `deleted` are numbers of files; those made again did not
+    fit the log. `bytes` and `log_bytes`: of the files written and of their log."""
 
     path: str
     written: int = 0
@@ -119,7 +119,7 @@ class HeadsWriter:
         report.log_bytes += file.file_size
 
     def _remove_temporary(self) -> None:
-        """What an interrupted run has left."""
+        """Removes what an interrupted run has left."""
         for name, _ in self._place.files(""):
             if name.endswith(TEMPORARY):
                 os.unlink(self._place.path(name))

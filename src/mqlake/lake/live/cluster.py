@@ -82,7 +82,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to ask; what is left out of a pickle is nothing."""
+    """The name servers, and the group that messages are read with; a pickle has all of it, the credentials too."""
 
     namesrv_addr: str
     group: str
@@ -99,7 +99,7 @@ class Live:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.gaps: dict[Queue, list[Span]] = {}
-        """Of the queues of static topics, as soon as they are known: offsets that no message ever had, in order."""
+        """For the queues of static topics, as soon as they are known: offsets that no message ever had, in order."""
         self._loop = asyncio.new_event_loop()
         self._handles: dict[Queue, Any] = {}
 
@@ -183,7 +183,7 @@ class Live:
                     gaps.append((before.logical_or_unknown(ends[place]), after.logic_offset))
 
     def with_messages(self, queue: Queue, first: int, last: int) -> list[Span]:
-        """Of the offsets [first, last) those that messages have or had."""
+        """Returns the parts of the offsets [first, last) that messages have or had."""
         return outside(self.gaps.get(queue, ()), first, last)
 
     def any_queue(self, topic: str, broker: str) -> MessageQueue:
@@ -218,8 +218,8 @@ class Live:
         return self._of_each(times, ask)
 
     def last_messages(self, offsets: Mapping[Queue, int]) -> dict[Queue, LastMessage | None]:
-        """Of each queue the message before an offset; None where the broker does not have it (any more) or what it
-        gives cannot be read."""
+        """Returns for each queue the message before an offset; None where the broker does not have it (any more) or
+        what it gives cannot be read."""
         everything = {topic: build_subscription_data(topic) for topic in {queue.topic for queue in offsets}}
 
         async def ask(queue: Queue) -> LastMessage | None:
@@ -279,7 +279,8 @@ class Live:
             self.run(pieces.aclose())
 
     async def _pieces(self, queue: Queue, start: int, end: int) -> AsyncGenerator[tuple[bytes, int]]:
-        """What the pulls bring, together as long as the same is to be added: a static topic's parts differ in it."""
+        """Yields what the pulls bring, together as long as the same is to be added: a static topic's parts differ in
+        it."""
         records: list[bytes] = []
         delta = 0
         async for found, its_delta in self._pull(queue, start, end):
@@ -319,7 +320,7 @@ class Live:
 
 
 def last_message(records: bytes, offset: int) -> LastMessage | None:
-    """Of pulled records of one queue the one that has the message at a queue offset, if it is among them."""
+    """Returns the message at a queue offset, if it is among the pulled records of one queue."""
     found = None
     with contextlib.suppress(FormatError):  # whoever reads it says what is wrong with it
         for _, scan in scans_of(records):

@@ -25,7 +25,7 @@ from mqlake.lake.arrow.unpack import BODY_BYTES_MAX
 from mqlake.lake.live.cluster import Live, Queue, missing, scans_of
 from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.log.splits import Damage
-from mqlake.lake.log.tasks import choose, packed_flags
+from mqlake.lake.log.tasks import packed_flags, select_records
 from mqlake.lake.offsets import EARLIEST, LATEST, LastMessage, Position, PositionKind
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, bytes_to_properties
@@ -111,8 +111,8 @@ def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int,
 def replaced(
     live: Live, offsets: Mapping[Queue, int], lasts: Mapping[Queue, LastMessage | None]
 ) -> Iterator[str]:
-    """What to say of each queue whose message before an offset is not the one that was there when the offset was
-    noted. A queue without that message, there or in `lasts`, cannot be compared."""
+    """Yields a sentence for each queue whose message before an offset is not the one that was there when the offset
+    was noted. A queue without that message, there or in `lasts`, cannot be compared."""
     known = {queue: offset for queue, offset in offsets.items() if lasts.get(queue) is not None}
     for queue, found in live.last_messages(known).items() if known else ():
         if found is not None and found != lasts[queue]:
@@ -182,7 +182,7 @@ def read_range(
                 for first, last in gaps:
                     if not dropped.issuperset(range(first, min(last, end))):
                         _gone(options, live, queue, first, min(last, end))
-                for found in choose(buf, scan, wanted, packed, str(queue)):
+                for found in select_records(buf, scan, wanted, packed, str(queue)):
                     if not isinstance(found, Damage):
                         yield from builder.batches(*found)
                     elif not options.drop_malformed:

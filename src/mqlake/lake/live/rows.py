@@ -46,7 +46,8 @@ def narrowed(given: QueueRange, conditions: Sequence[Condition]) -> QueueRange |
 
 
 def _offsets(condition: Condition, start: int, end: int) -> tuple[int, int]:
-    """Where the offsets that it allows begin and end: the comparison rises or falls once, or is true at points."""
+    """Returns the first and the last offset that the condition allows: the comparison rises or falls once, or is
+    true at points."""
     if condition.allowed is not None:
         inside = [value for value in condition.values if start <= value < end]
         return (int(min(inside)), int(max(inside)) + 1) if inside else (start, start)

@@ -29,8 +29,8 @@ class WholeLog:
 
     @classmethod
     def of(cls, storage: Storage, files: Sequence[LogFile], archive: Storage | None) -> WholeLog:
-        """With the archive's files; one listing. WrongFileSizeError."""
-        older = [] if archive is None else before(archive_files(archive), files)
+        """Makes a log with the archive's files; one listing. WrongFileSizeError."""
+        older = [] if archive is None else files_older_than_store(archive_files(archive), files)
         return cls(storage, files, archive, older, is_listed=archive is not None)
 
     def back_to(self, offset: int) -> WholeLog:
@@ -110,13 +110,13 @@ def archive_files(archive: Storage) -> list[LogFile]:
     return found
 
 
-def before(archived: Sequence[LogFile], files: Sequence[LogFile]) -> list[LogFile]:
+def files_older_than_store(archived: Sequence[LogFile], files: Sequence[LogFile]) -> list[LogFile]:
     """The archived files that end where the log of a store begins, or before."""
     begin = files[0].base_offset if files else None
     return [file for file in archived if begin is None or file.base_offset < begin]
 
 
-def archived(split: Split, archive: Storage) -> Split:
+def in_archive(split: Split, archive: Storage) -> Split:
     """The same range in the archive's copy of the file."""
     name = split.file.rpartition("/")[2]
     return replace(split, storage=archive, file=archive.path("commitlog", name))

@@ -94,7 +94,8 @@ def hits(
 
 
 def headers(storage: Storage, store_time_at: StoreTimeAt) -> list[IndexHeader]:
-    """Of the files with entries of this log, of a store that a process has open. StoreError, OSError."""
+    """Returns the headers of the files with entries of this log, of a store that a process has open. StoreError,
+    OSError."""
     found = [table.header() for table in index_files(storage)]
     return [header for header in found if header.index_count > 1 and _is_of_this_log(header, store_time_at)]
 

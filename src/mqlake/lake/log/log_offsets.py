@@ -53,7 +53,7 @@ def _tail(storage: Storage, files: Sequence[LogFile], offset: int) -> int | None
 
 @dataclass(frozen=True)
 class LogOffsets:
-    """Of all stores of a stream, by their directories. `topics` None: all of them."""
+    """The offsets of all stores of a stream, by their directories. `topics` None: all of them."""
 
     marks: Mapping[str, Mark]
     topics: frozenset[str] | None = None

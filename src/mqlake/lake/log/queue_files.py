@@ -39,13 +39,13 @@ SIMPLE, BATCH = "SimpleCQ", "BatchCQ"
 DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
 _DTYPES = {SIMPLE: CQ_DTYPE, BATCH: BCQ_DTYPE}
 SIZE_POSITION = 8
-"""Of a record's size in a unit of either kind."""
+"""Position of a record's size in a unit of either kind."""
 
 INDEX_ENTRIES_PER_SLOT = 4
 """RocketMQ's ratio, from which the number of slots follows; a store with another one has to say maxHashSlotNum."""
 ENTRIES_TRIED = 64
 INDEX_COUNT_POSITION = 36
-"""Of the number of entries in an index file's header."""
+"""Position of the number of entries in an index file's header."""
 
 
 @dataclass(frozen=True, eq=False)

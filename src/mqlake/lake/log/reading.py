@@ -1,4 +1,4 @@
-"""What of a log a query reads: ranges of physical offsets, and single records by their places.
+"""The parts of a log that a query reads: ranges of physical offsets, and single records by their places.
 
     ranges   |===========|          |====|
     places                 .   .             .:::.:. ─▶ a block of 256 KiB
@@ -24,7 +24,7 @@ from mqlake.lake.offsets import PositionKind
 
 I64_MAX = (1 << 63) - 1
 BLOCK = 256 << 10
-"""Where the wanted records of a block would cost as much one by one, all of it is read."""
+"""Size of a block: if its wanted records would cost as much one by one, all of it is read."""
 PLACE_COST = 10_000
 """To read one record by itself, besides its bytes."""
 PAGE = 4096
@@ -210,7 +210,7 @@ class Bounds:
 
 
 def bounds_of(wanted: RowFilter, column: str, kind: PositionKind | None = None) -> Bounds:
-    """What the conditions on a column leave, and a start or an end of this kind."""
+    """Returns the bounds that the conditions on a column leave, and a start or an end of this kind."""
     bounds = Bounds()
     for each in wanted.conditions:
         if each.column == column:
@@ -228,6 +228,6 @@ def bounds_of(wanted: RowFilter, column: str, kind: PositionKind | None = None) 
 
 
 def files_within(files: Sequence[LogFile], wanted: RowFilter) -> list[LogFile]:
-    """Those of which a part lies at physical offsets that are wanted."""
+    """Returns the files that have wanted physical offsets."""
     bounds = bounds_of(wanted, "physicalOffset", PositionKind.PHYSICAL)
     return [file for file in files if file.end_offset > bounds.low and file.base_offset <= bounds.high]

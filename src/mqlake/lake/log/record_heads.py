@@ -26,7 +26,7 @@ _TIME, _LENGTH = Struct(">q"), Struct(">i")
 
 
 class RecordHeads:
-    """Of the files of one log, oldest first."""
+    """Reads the heads of records in the files of one log, oldest first."""
 
     def __init__(self, storage: Storage, files: Sequence[LogFile]) -> None:
         self.storage, self.files = storage, files
@@ -49,7 +49,8 @@ class RecordHeads:
         return self.files[number] if number >= 0 and offset < self.files[number].end_offset else None
 
     def _head(self, offset: int) -> tuple[LogFile, bytes, int, int] | None:
-        """Of the record at `offset`: its file, first bytes, and the positions in them of store time and body length."""
+        """Returns of the record at `offset` its file, first bytes, and the positions in them of store time and body
+        length."""
         file = self._file_of(offset)
         if file is None:
             return None

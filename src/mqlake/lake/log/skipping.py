@@ -41,7 +41,7 @@ from mqlake.message import SCHEDULE_TOPIC, tags_code
 from mqlake.store.files.store_lock import lock_holder
 
 MOSTLY = 0.7
-"""Of what a scan costs: skipping that would still cost so much is left alone."""
+"""Share of a scan's cost: skipping that would still cost so much is left alone."""
 LOCAL_FILE = 50_000
 """To find a queue's file, read its units and look at two of their records."""
 LOCAL_FILES_MIN = 64
@@ -139,7 +139,8 @@ class _Planner:
     # ------------------------------------------------------------------ the index
 
     def _by_index(self, cost: int) -> Reading | None:
-        """Of topics that are known to have no inner batches, whose messages the index does not know."""
+        """Finds by the index the messages of topics that are known to have no inner batches, whose messages it does
+        not know."""
         topics = self._known_topics() if self._topics is None else self._topics
         found = None if topics is None else self._index_reading(topics, cost)
         if found is None or self._topics is None:
@@ -190,7 +191,7 @@ class _Planner:
         return None if found is None or found.cost > cost * MOSTLY else found
 
     def _not_proven_by(self, queues: dict[tuple[str, int], _Queue]) -> Ranges | None:
-        """Where messages of the topics may be that the queues do not tell of; None: anywhere."""
+        """Returns the ranges that may have messages of the topics which the queues do not tell of; None: anywhere."""
         if self._wanted.options.known_topics and self._are_all_whole(queues):
             dispatched = self._dispatched_to()
             if dispatched is not None:
@@ -204,7 +205,7 @@ class _Planner:
     def _proven_by(
         self, chosen: Sequence[QueueFile], gathered: Gathered, size_max: float
     ) -> dict[tuple[str, int], _Queue] | None:
-        """What each queue proves; None once their records are more bytes than `size_max`."""
+        """Returns what each queue proves; None once their records are more bytes than `size_max`."""
         queues: dict[tuple[str, int], _Queue] = {}
         before: tuple[int, int] | None = None
         for file in chosen:
@@ -322,8 +323,8 @@ def _queue_numbers(storage: Storage) -> dict[str, int]:
 
 
 def _recorded_ends(storage: Storage) -> dict[str, dict[int, int]]:
-    """Where each queue of each topic ended when the store last ended cleanly; empty if it has been opened since, or
-    if that cannot be read."""
+    """Returns the end of each queue of each topic when the store last ended cleanly; empty if it has been opened
+    since, or if that cannot be read."""
     if storage.exists("abort"):
         return {}
     try:

@@ -40,7 +40,7 @@ DEFAULT_SPLIT_SIZE = 64 << 20
 CHUNK_RECORDS = 8192
 
 SPLITS_MAX = 10_000
-"""Of one log or one query's part of it: a `splitSize` that would make more of them is made larger."""
+"""Splits of one log or one query's part of it, at most: a `splitSize` that would make more is made larger."""
 
 VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
 """Checks: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
@@ -105,7 +105,7 @@ class Damage:
 # ---------------------------------------------------------------------- planning
 
 
-def plan(store: str | Storage, split_size: int = DEFAULT_SPLIT_SIZE) -> list[Split]:
+def splits_of_store(store: str | Storage, split_size: int = DEFAULT_SPLIT_SIZE) -> list[Split]:
     """The splits of a whole store directory, in the order of the log. Raises what log_files() raises."""
     storage = Storage(store) if isinstance(store, str) else store
     return cut(storage, log_files(storage), split_size)

@@ -1,4 +1,4 @@
-"""Where a store lies: a local directory, whose files are mapped, or a place that fsspec opens, whose files are read.
+"""The place of a store: a local directory, whose files are mapped, or one that fsspec opens, whose files are read.
 
     /data/store, file:///data/store       mapped; a writer may be at work in it
     s3://bucket/store, memory://store     read in ranges; a copy that no broker writes to
@@ -123,7 +123,7 @@ class Storage:
             return np.frombuffer(fs.cat_file(path, start=start, end=end), np.uint8)
 
     def json_object(self, directory: str, name: str) -> dict[str, Any]:
-        """What a file of JSON has; empty when it is not there, cannot be read, or has no object."""
+        """Reads a file with a JSON object; empty when it is not there, cannot be read, or has no object."""
         path = self.path(directory, name) if directory else self.path(name)
         try:
             size = dict(self.files(directory)).get(name, 0)

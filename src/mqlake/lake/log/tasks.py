@@ -20,7 +20,7 @@ from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.arrow.memory import keep_freed_memory
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.unpack import PACKED, unpack
-from mqlake.lake.log.archive import archived
+from mqlake.lake.log.archive import in_archive
 from mqlake.lake.log.grouped import grouped
 from mqlake.lake.log.single_records import Pick, read_picked
 from mqlake.lake.log.splits import CHUNK_RECORDS, Damage, LogFile, Split, missing, open_window, walk
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 BODY_COLUMNS = frozenset({"body", "bodySize"})
 """Columns for which compressed bodies are unpacked."""
 
-Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
+SelectedRecords = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
 """A buffer, a scan of it, and the numbers of the records of it that are wanted (None: all)."""
 
 
@@ -84,16 +84,16 @@ def read_task(
         yield RowBuilder(columns, storage.root).damage(offset, text)
     for split in task.splits:
         builder = RowBuilder(columns, split.store)
-        for found in chosen(split, wanted, with_bodies=not BODY_COLUMNS.isdisjoint(columns)):
+        for found in read_selected(split, wanted, with_bodies=not BODY_COLUMNS.isdisjoint(columns)):
             if isinstance(found, Damage):
                 yield builder.damage(found.physical_offset, str(found.error()))
             else:
                 yield from builder.batches(*found)
 
 
-def chosen(
+def read_selected(
     split: Split | Pick, wanted: RowFilter, *, with_bodies: bool, chunk_records: int = CHUNK_RECORDS
-) -> Iterator[Chosen | Damage]:
+) -> Iterator[SelectedRecords | Damage]:
     """The split's records that are wanted, unpacked when that is; damage in mode permissive only."""
     options = wanted.options
     keep_freed_memory()
@@ -103,7 +103,7 @@ def chosen(
             parts = (
                 iter([walked])
                 if isinstance(walked, Damage)
-                else choose(*walked, wanted, packed, _path(split), split.base_offset)
+                else select_records(*walked, wanted, packed, _path(split), split.base_offset)
             )
             for found in parts:
                 if not isinstance(found, Damage):
@@ -146,15 +146,15 @@ def _walked(
     except FileNotFoundError:
         if options.archive is None or split.storage == options.archive:
             raise
-        split = archived(split, options.archive)  # deleted since it was planned
+        split = in_archive(split, options.archive)  # deleted since it was planned
         window = open_window(split)
     for found in walk(split, window, verify=options.verify, chunk_records=chunk_records):
         yield found if isinstance(found, Damage) else (window.array, found)
 
 
-def choose(
+def select_records(
     buf: Bytes, scan: Scan, wanted: RowFilter, packed: int, file: str = "", base_offset: int = 0
-) -> Iterator[Chosen | Damage]:
+) -> Iterator[SelectedRecords | Damage]:
     """The wanted records of one scan; those with a flag of `packed` come unpacked, after the others."""
     rows = wanted.rows(buf, scan)
     if not wanted.options.unpack or not (scan.sys_flag & packed).any():

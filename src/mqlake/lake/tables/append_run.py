@@ -26,7 +26,7 @@ from mqlake.errors import OffsetOutOfRangeError, TableConflictError, TableError
 from mqlake.lake.log.log_offsets import Mark
 from mqlake.lake.offsets import Span, outside
 from mqlake.lake.tables.files import TableWriter, WriteSpec, Written, delete_files
-from mqlake.lake.tables.latest import LatestWriter, marked, upsert
+from mqlake.lake.tables.latest import LatestWriter, upsert, with_deleted_flag
 from mqlake.lake.tables.rows import BODY, TableRows
 from mqlake.lake.tables.source import Piece, Source
 from mqlake.lake.tables.state import TableState
@@ -35,7 +35,7 @@ from mqlake.lake.tables.table import Head, Table
 COMMIT_TRIES = 20
 GATHERED_ROWS = 2048
 GATHERED_BYTES = 64 << 20
-"""Of a topic, and of all: what is gathered before it is written."""
+"""Bytes of a topic, and of all, that are gathered before they are written."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class WriteTarget:
 
 @dataclass
 class TableReport:
-    """What a run did to one table. `rows`: one for each message that went in, though a table of latest rows keeps only
+    """The result of a run for one table. `rows`: one for each message that went in, though a table of latest rows keeps only
     the last of each key. `conflicts`: commits that another one came before. `unkeyed`: messages without a key, which
     a table of latest rows does not have."""
 
@@ -116,7 +116,7 @@ def write_pieces(
                 if topic not in writers:
                     writers[topic] = LatestWriter() if target.latest else TableWriter(target.spec)
                 rows = target.rows.of(batch, piece.name)
-                writers[topic].write(marked(rows, batch.column(BODY)) if target.latest else rows)
+                writers[topic].write(with_deleted_flag(rows, batch.column(BODY)) if target.latest else rows)
             done += piece.bytes
             report(done, total)
         return {topic: writer.close() for topic, writer in writers.items()}

@@ -1,4 +1,4 @@
-"""What the bodies of a topic are in its table: said once, kept in the table's properties, and changed together.
+"""The body format of a topic in its table: said once, kept in the table's properties, and changed together.
 
 no table yet       as given; `infer` looks at the topic's first messages
 nothing given      as the table has it
@@ -22,7 +22,7 @@ from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.table import DECODER, Table
 
 
-def sampled(topic: Topic) -> Topic:
+def infer_body_schema(topic: Topic) -> Topic:
     """The topic with a schema for its bodies, where that is to be inferred. ConfigError where it cannot be."""
     if not topic.bodies:
         return topic
@@ -32,7 +32,7 @@ def sampled(topic: Topic) -> Topic:
     )
 
 
-def followed(topic: Topic, table: Table) -> Topic:
+def evolve_table(topic: Topic, table: Table) -> Topic:
     """The topic with the format of bodies that its table has, after the table has followed the one that is given.
 
     Raises SchemaChangeError for one that it cannot follow, TableError for a table of raw bodies.

@@ -99,8 +99,8 @@ class BrokerSource:
         return StepPlan(pieces, marks, is_last=messages <= most, gaps=gaps)
 
     def _ranges(self, topic: str, state: TableState | None) -> tuple[list[QueueRange], dict[str, list[Span]]]:
-        """Of each queue what the table lacks, in order: of a static topic's the parts between its gaps; and these, as
-        gaps() gives them. TableError when another message is where the table's last one was."""
+        """Returns the ranges of each queue that the table lacks, in order: of a static topic's the parts between its
+        gaps; and these, as gaps() gives them. TableError when another message is where the table's last one was."""
         state = state or TableState()
         known = state.queues
         found = []
@@ -159,5 +159,5 @@ def _by_name(gaps: Mapping[Queue, list[Span]]) -> dict[str, list[Span]]:
 
 
 def _share(each: QueueRange, most: int, messages: int) -> int:
-    """Of a queue's messages as large a part as of all."""
+    """Returns as large a part of a queue's messages as of all."""
     return max(1, (each.end - each.start) * most // messages)

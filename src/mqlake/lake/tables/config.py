@@ -1,4 +1,5 @@
-"""What a lake is: where its tables are, and from where each topic comes. A file lake.toml, or the same given at once.
+"""The description of a lake: the place of its tables, and the source of each topic. A file lake.toml, or the same given
+at once.
 
 [lake]
 format = "iceberg"                                  or delta
@@ -28,7 +29,7 @@ FILE = "lake.toml"
 ICEBERG, DELTA = "iceberg", "delta"
 FORMATS = (ICEBERG, DELTA)
 LATEST_SUFFIX = "_latest"
-"""Of a topic's table of latest rows, unless it is given a name."""
+"""Suffix of a topic's table of latest rows, unless it is given a name."""
 PARTITIONS = ("day", "none")
 DEFAULT_NAMESPACE = "mqlake"
 DEFAULT_COLUMNS = (
@@ -51,7 +52,7 @@ _KINDS = {"sqlite": "sql", "postgresql": "sql", "http": "rest", "https": "rest",
 
 @dataclass(frozen=True)
 class Lake:
-    """Where tables are. `catalog_properties` go to pyiceberg as they are."""
+    """The place of the tables. `catalog_properties` go to pyiceberg as they are."""
 
     warehouse: str
     format: str = ICEBERG
@@ -116,7 +117,7 @@ class Lake:
 
 @dataclass(frozen=True)
 class Topic:
-    """Where a topic comes from, and its table. `stores`: directories by name; or `namesrv`: name servers. `bodies`: the
+    """The source of a topic, and its table. `stores`: directories by name; or `namesrv`: name servers. `bodies`: the
     spec of a decoder, empty for raw bodies. `latest`: only the latest row of each key."""
 
     topic: str
@@ -157,12 +158,13 @@ def place(path: str) -> str:
 
 
 def s3_endpoint() -> str:
-    """Of another S3 than Amazon's, by the variable that Amazon's own tools take; empty: Amazon's."""
+    """Returns the address of another S3 than Amazon's, by the variable that Amazon's own tools take; empty:
+    Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
 
 
 def store_names(given: tuple[str, ...]) -> dict[str, str]:
-    """Of DIR or NAME=DIR; a name is the path unless it is given. ConfigError for a name given twice."""
+    """Parses DIR or NAME=DIR; a name is the path unless it is given. ConfigError for a name given twice."""
     found: dict[str, str] = {}
     for each in given:
         match = re.fullmatch(r"([\w.-]+)=(.+)", each)
@@ -175,7 +177,7 @@ def store_names(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def no_lake_file(path: str) -> str:
-    """What to say when there is no lake.toml: a warehouse alone does not know where its topics come from."""
+    """Returns the error text for a missing lake.toml: a warehouse alone does not know where its topics come from."""
     folder, name = os.path.split(path)
     if name != FILE or not os.path.isdir(folder):
         return f"there is no {path}"

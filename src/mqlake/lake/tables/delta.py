@@ -330,7 +330,7 @@ class DeltaTable:
         return AddAction(inside, file.size, values, now, True, statistics(file))
 
     def _remove_actions(self, gone: set[str]) -> list[RemoveAction]:
-        """Of files of the current version, by their paths."""
+        """Returns the actions that remove files of the current version, by their paths."""
         if not gone:
             return []
         found = []
@@ -449,7 +449,7 @@ def _native_schema(schema: pa.Schema) -> Schema:
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether a number in a type, or in what it is made of, has another type in `new`."""
+    """Returns True if a number in a type, or in what it is made of, has another type in `new`."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         later = {each.name: each.type for each in new.fields}
         return any(each.name in later and widens(each.type, later[each.name]) for each in old.fields)

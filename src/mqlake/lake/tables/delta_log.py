@@ -1,4 +1,4 @@
-"""What each commit of a Delta table says of itself, by its version: the `commitInfo` in that version's own file.
+"""Reads what each commit of a Delta table says of itself, by its version: the `commitInfo` in that version's own file.
 
     _delta_log/00000000000000000007.json    {"commitInfo": {"operation": …, "mqlake.position": …}}    one action a line
 
@@ -29,8 +29,8 @@ class DeltaLog:
         self._folder = f"{inside.rstrip('/')}/_delta_log"
 
     def commit(self, version: int) -> dict[str, Any] | None:
-        """What a commit says of itself, empty if it says nothing; None if its file is gone (cleaned up) or was never
-        there."""
+        """Returns the commitInfo of a version, empty if it has none; None if its file is gone (cleaned up) or was
+        never there."""
         try:
             with self._files.open_input_stream(f"{self._folder}/{version:020d}.json") as file:
                 lines = file.read().split(b"\n")
@@ -44,7 +44,7 @@ class DeltaLog:
         return {}
 
     def versions(self) -> list[int]:
-        """Those whose commits are still there, newest first."""
+        """Returns the versions whose commits are still there, newest first."""
         selector = pyarrow.fs.FileSelector(self._folder, allow_not_found=True)
         names = (each.base_name for each in self._files.get_file_info(selector))
         return sorted((int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name)), reverse=True)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.lake.bodies.types import VARIANT
-from mqlake.lake.bodies.variant import whole
+from mqlake.lake.bodies.variant import without_nested_nulls
 from mqlake.lake.offsets import LastMessage
 from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.state import queue_name
@@ -34,7 +34,7 @@ DAY_US = 86_400_000_000
 TARGET_BYTES = 128 << 20
 GROUP_ROWS = 128 << 10
 GROUP_BYTES = 32 << 20
-"""What is held in memory for each open file before it becomes a row group."""
+"""Bytes held in memory for each open file before they become a row group."""
 OPEN_MAX = 4
 """Days written at the same time; a log is in the order of store times, so more are rare."""
 STORE_TIME = "storeTimestamp"
@@ -111,8 +111,9 @@ class QueueRange:
 
 @dataclass
 class Written:
-    """What one or more tasks wrote of a table; `until`: the latest store time, ms. `changes`, `unkeyed`: of a table of
-    latest rows (lake.tables.latest), whose files are written by its commit, and the messages without a key."""
+    """The files that one or more tasks wrote for a table; `until`: the latest store time, ms. `changes`, `unkeyed`:
+    of a table of latest rows (lake.tables.latest), whose files are written by its commit, and the messages without a
+    key."""
 
     files: list[WrittenFile] = field(default_factory=list)
     queues: dict[str, QueueRange] = field(default_factory=dict)
@@ -171,7 +172,7 @@ class TableWriter:
         self._count(batch)
         for number, each in enumerate(batch.schema):
             if each.type == VARIANT:
-                batch = batch.set_column(number, each, whole(batch.column(number)))
+                batch = batch.set_column(number, each, without_nested_nulls(batch.column(number)))
         if self._spec.field_ids is not None:
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.field_ids)
         with _named(self._spec.root):
@@ -361,8 +362,8 @@ def _by_day(batch: pa.RecordBatch, column: str) -> Iterator[tuple[date | None, p
 
 
 def queue_ranges(batch: pa.RecordBatch) -> dict[str, QueueRange]:
-    """Of each queue the first and last queue offset, the number of rows, and the last message, where its store time is
-    known: those of a queue are in its order."""
+    """Returns for each queue the first and last queue offset, the number of rows, and the last message, where its
+    store time is known: rows of a queue are in its order."""
     by = ["brokerName", "queueId"]
     columns = pa.Table.from_batches([batch.select([*by, "physicalOffset", "storeTimestamp"])])
     grouped = columns.group_by(by, use_threads=False)  # with threads there is no last one

@@ -40,7 +40,7 @@ TRANSIENT = (
     RemotingTimeoutError,
     TableUnavailableError,
 )
-"""What may be over in a while. A table knows how far it is, so a step that failed is made again."""
+"""Errors that may be over in a while. A table knows how far it is, so a step that failed is made again."""
 
 
 def follow(

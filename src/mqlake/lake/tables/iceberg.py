@@ -186,8 +186,9 @@ class IcebergTable:
         return self.last(TableState, version)
 
     def last(self, kind: type[S], version: int | None) -> S | None:
-        """Of the newest snapshot with one from there back; without any, the table's property, which is the newest
-        commit's. TableError where that is a later one than `version`: nothing says how far that is."""
+        """Returns the state of the newest snapshot with one from there back; without any, the table's property,
+        which is the newest commit's. TableError where that is a later one than `version`: nothing says how far that
+        is."""
         snapshot = None if version is None else self._native.metadata.snapshot_by_id(version)
         for each in ancestors_of(snapshot, self._native.metadata):
             if each.summary is not None and kind.KEY in each.summary.additional_properties:

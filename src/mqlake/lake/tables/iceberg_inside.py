@@ -1,4 +1,5 @@
-"""What commits and schemas use of pyiceberg's inside, made for VERSIONS of it: all private names of pyiceberg are here.
+"""The private parts of pyiceberg that commits and schemas use, made for VERSIONS of it: all its private names are here.
+`iceberg` calls it.
 
 `iceberg` calls it. pyiceberg's own append retries a commit on the new main, where the rows of two runs would both
 land; its requirement names the snapshot that it found, not the one that the run began with. So `land` commits with
@@ -32,7 +33,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from mqlake.lake.tables.files import WrittenFile
 
 VERSIONS = ("0.12",)
-"""Of pyiceberg, for which this holds: the extra `iceberg` takes no other."""
+"""Versions of pyiceberg for which this holds: the extra `iceberg` takes no other."""
 
 
 class CommitTransaction(Transaction):  # type: ignore[misc]
@@ -45,7 +46,7 @@ class CommitTransaction(Transaction):  # type: ignore[misc]
 
 
 def append_producer(transaction: Transaction, properties: Mapping[str, str]) -> Any:
-    """What makes an append's snapshot; it is a context that ends with the snapshot's manifests written."""
+    """Returns a context that makes an append's snapshot and ends with its manifests written."""
     return transaction._append_snapshot_producer(properties)
 
 
@@ -60,7 +61,7 @@ def land(table: Table, transaction: Transaction, base: int | None) -> None:
 
 
 def delete_manifests(producer: Any) -> None:
-    """Of a commit that certainly did not land."""
+    """Deletes the manifests of a commit that certainly did not land."""
     producer._clean_all_uncommitted()
 
 

@@ -35,7 +35,7 @@ NEEDED = (KEY, *ORDER)
 REDUCE_BYTES = 64 << 20
 """Changes are held in memory; those that others replaced are dropped whenever there is so much."""
 STEP_BYTES = 256 << 20
-"""Of log that a step reads at most."""
+"""Bytes of log that a step reads at most."""
 
 
 def newest(rows: pa.Table) -> pa.Table:
@@ -63,7 +63,7 @@ def _ends(rows: pa.Table, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def marked(rows: pa.RecordBatch, bodies: pa.Array) -> pa.RecordBatch:
+def with_deleted_flag(rows: pa.RecordBatch, bodies: pa.Array) -> pa.RecordBatch:
     """Rows with the column DELETED, by the bodies as they are in the log."""
     empty = pc.fill_null(pc.equal(pc.binary_length(bodies), 0), True)
     return pa.RecordBatch.from_arrays(
@@ -155,12 +155,12 @@ def upsert(
 
 
 def live(rows: pa.Table) -> pa.Table:
-    """Those that do not delete their key, without the column that says so."""
+    """Returns the rows that do not delete their key, without the column that says so."""
     return rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
 
 
 def _touched(path: str, schema: pa.Schema, keys: pa.Array) -> bool:
-    """Whether a file has a row of these keys."""
+    """Returns True if a file has a row of these keys."""
     only = pa.schema([schema.field(KEY)])
     found: Iterator[pa.RecordBatch] = scan_files([path], only, schema, pc.field(KEY).isin(keys))
     return any(batch.num_rows for batch in found)

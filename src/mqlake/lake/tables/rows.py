@@ -22,9 +22,6 @@ from mqlake.lake.options import check_columns
 from mqlake.lake.tables.config import DEFAULT_COLUMNS
 
 BODY = "body"
-UNDECODED, UNDECODED_REASON = "undecoded", "undecoded_reason"
-UNDECODED_FIELDS = (pa.field(UNDECODED, pa.binary()), pa.field(UNDECODED_REASON, pa.string()))
-"""The last two columns of every decoder: the body as it is, and why it could not be decoded; else null."""
 
 NEEDED = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeTimestamp")
 """Columns that every table has: how far it has come and whether it is whole is told by them."""
@@ -39,7 +36,7 @@ class BodyDecoder(Protocol):
 
     @property
     def fields(self) -> Sequence[pa.Field]:
-        """The columns that replace `body`; the last two are UNDECODED_FIELDS."""
+        """The columns that replace `body`; see lake.bodies.decoder.decoded_fields()."""
 
     def decode(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """An array for each of `fields`, as long as the batch, which has at least the column `body`."""
@@ -65,7 +62,7 @@ class TableRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the table."""
+        """Schema of the table."""
         log = arrow_schema(self.columns)
         if self.decoder is None:
             return log

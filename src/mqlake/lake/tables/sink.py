@@ -1,4 +1,4 @@
-"""What a table knows of the streams that write to it, and what becomes of a batch that may be there already.
+"""Tells from what a table knows of the streams that write to it what becomes of a batch that may be there already.
 
     app     one stream: its query, and the last batch of it that is in the table
     queue   the queue offset that follows the highest one in the table, and the app that wrote that
@@ -183,8 +183,8 @@ def decide(state: SinkState | None, batch: Batch, on_replay: str, table: str) ->
 
 
 def _is_there(state: SinkState, known: App, batch: Batch) -> bool:
-    """Whether a batch with a number that is in the table is the one that is there: Spark runs only the last one again,
-    with the same rows. Others come of an older checkpoint."""
+    """Returns True if a batch with a number that is in the table is the one that is there: Spark runs only the last
+    one again, with the same rows. Others come of an older checkpoint."""
     if batch.number < known.batch:
         return False
     return batch.queues is None or state.is_cut or batch.ends == known.ends

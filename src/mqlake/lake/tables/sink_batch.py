@@ -41,7 +41,7 @@ def sink_queue(topic: str, broker: str | None, queue_id: int) -> str:
 
 
 def has_place(schema: pa.Schema) -> bool:
-    """Whether rows say which message they come from."""
+    """Returns True if rows say which message they come from."""
     found = [schema.get_field_index(name) for name in PLACE]
     if -1 in found:
         return False
@@ -59,7 +59,7 @@ class SinkWriter(TableWriter):
 
 
 def places(batch: pa.RecordBatch) -> dict[str, QueueRange]:
-    """Of each queue the first and last offset. TableError for a row that does not say where it comes from."""
+    """Returns the first and last offset of each queue. TableError for a row that does not say where it comes from."""
     if any(batch.column(name).null_count for name in PLACE):
         raise TableError(
             "a row has no topic, queueId or queueOffset: fill them in, or leave these columns out of the stream"

@@ -1,4 +1,4 @@
-"""Where a table's rows come from: what a step has to read of store directories, and how far it leads.
+"""The sources of a table's rows: what a step has to read of store directories, and how far it leads.
 
     state of each table ─▶ from where on     end of each log, or as much as a step may read ─▶ up to where
     pieces [ … ][ … ][ … ]   pickled to tasks; each gives the rows of each topic that its table does not have
@@ -39,7 +39,7 @@ OWN = ("topic", "physicalOffset")
 """Columns that a piece reads in any case."""
 
 States = Mapping[str, TableState | None]
-"""Of each topic what its table has; None: nothing yet."""
+"""For each topic, the state of its table; None: nothing yet."""
 
 
 class Piece(Protocol):
@@ -50,7 +50,7 @@ class Piece(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the store; of brokers the rows say it."""
+        """The store's name, written to `brokerName`; empty for brokers, whose rows have it."""
 
     def read(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Topics, and rows that their tables do not have yet. Raises what read_task() raises."""
@@ -74,7 +74,7 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Lag:
-    """What a table lacks. `bytes` of log, those of other topics included (of brokers a guess); `seconds` since the
+    """The lag of a table. `bytes` of log, those of other topics included (of brokers a guess); `seconds` since the
     latest message it has, 0 when it has all; `kept`: bytes that the log has in all, None when that is not known."""
 
     messages: int
@@ -96,14 +96,14 @@ class Tail(Protocol):
         """The physical offset at which each store's log begins; nothing of brokers."""
 
     def pieces(self, conditions: tuple[Condition, ...]) -> Sequence[Piece]:
-        """Those that may have rows which fulfil the conditions."""
+        """Returns the pieces that may have rows which fulfil the conditions."""
 
 
 class Source(Protocol):
     """Store directories, or brokers."""
 
     def names(self, topic: str) -> Sequence[str]:
-        """Of the stores or brokers, as they are in `brokerName` and in the tables' state."""
+        """Returns the names of the stores or brokers, as they are in `brokerName` and in the tables' state."""
 
     def check(self, topics: Sequence[str]) -> None:
         """ConfigError for a topic that is not there."""
@@ -118,10 +118,11 @@ class Source(Protocol):
         brokers, which know no more cheaply that they have messages."""
 
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
-        """Of each queue the first queue offset that is there, and the one that the next message will have."""
+        """Returns for each queue the first queue offset that is there, and the one that the next message will have."""
 
     def gaps(self, topic: str) -> Mapping[str, Sequence[Span]]:
-        """Of queues of static topics, offsets that no message ever had: where the queue moved to another broker."""
+        """Returns the offsets in queues of static topics that no message ever had: where the queue moved to another
+        broker."""
 
     def tail(self, topic: str, state: TableState | None) -> Tail:
         """The messages that the source has now and the table lacks. Raises what plan() raises."""
@@ -220,8 +221,8 @@ def by_topic(batch: pa.RecordBatch, topics: Mapping[str, object]) -> Iterator[tu
 
 
 class StoreSource:
-    """Store directories by their names. `fail_on_data_loss`: whether messages that are gone from the log before the
-    table had them are an error."""
+    """Store directories by their names. `fail_on_data_loss`: messages that are gone from the log before the table
+    had them are an error."""
 
     def __init__(
         self,

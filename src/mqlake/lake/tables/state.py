@@ -30,7 +30,7 @@ def queue_name(broker: str, queue_id: int) -> str:
 
 
 class State(Protocol):
-    """What a commit says of where its rows came from. `KEY`: the property that holds it."""
+    """The source of a commit's rows, as its properties keep it. `KEY`: the property that holds it."""
 
     KEY: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""What the columns of a file hold, noted while it is written: how many nulls, the lowest and the highest value.
+"""Statistics of the columns of a file, noted while it is written: how many nulls, the lowest and the highest value.
 
 Parquet's own notes do not do for Delta: they do not tell a null list or map from an empty one, and of a row group with
 a text beyond 4 KB they have no bounds.

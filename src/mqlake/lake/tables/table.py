@@ -1,4 +1,4 @@
-"""What a run needs of a table, whatever its format: Iceberg and Delta are the two implementations.
+"""The interface of a table for a run, whatever its format: Iceberg and Delta are the two implementations.
 
     head ──▶ version, state        what is there, read once
     commit(files, state, head)     lands whole if the table's head is still that one, or raises TableConflictError

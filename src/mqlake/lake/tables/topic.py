@@ -12,13 +12,14 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.base.rendering import time_text
 from mqlake.errors import ConfigError, NotFoundError, StoreError, TableError
 from mqlake.lake.tables.append_run import Engine, LocalEngine, StepReport, TableReport, Target, run_step
-from mqlake.lake.tables.bodies import followed, sampled
+from mqlake.lake.tables.bodies import evolve_table, infer_body_schema
 from mqlake.lake.tables.config import DEFAULT_COLUMNS, LATEST_SUFFIX, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
 from mqlake.lake.tables.latest import KEY
@@ -34,7 +35,7 @@ from mqlake.lake.tables.verify_latest import verify_latest
 logger = logging.getLogger(__name__)
 
 STEP_BYTES = 1 << 30
-"""Of log that a commit has at most."""
+"""Bytes of log that a commit has at most."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,10 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
     return found
 
 
-def settled(topic: Topic, table: Table) -> Topic:
-    """With the columns and the decoder that the table was made with, where the topic's were not given, or inferred; and
-    of latest rows if it is a table of those. TableError for latest rows into one that has all."""
+def apply_table_settings(topic: Topic, table: Table) -> Topic:
+    """Returns the topic with the columns and the decoder that the table was made with, where the topic's were not
+    given, or inferred; and of latest rows if it is a table of those. TableError for latest rows into one that has
+    all."""
     stored = table.properties
     if topic.latest and LATEST not in stored:
         raise TableError(
@@ -155,9 +157,11 @@ class TopicTable:
             source = source_of(topic, options)
             if create:
                 source.check([topic.topic])
-        topic = sampled(topic)
+        topic = infer_body_schema(topic)
         table = open_table(lake, topic, list(source.names(topic.topic)), create=create)
-        topic = settled(followed(topic, table) if create else topic, table)
+        if create:
+            topic = evolve_table(topic, table)
+        topic = apply_table_settings(topic, table)
         check_table(table, topic, rows_of(topic))
         if create and topic.latest and source.gaps(topic.topic):
             raise ConfigError(
@@ -170,8 +174,8 @@ class TopicTable:
     def open_all(
         cls, lake: Lake, topics: Collection[Topic], options: RunOptions = RunOptions(), *, create: bool = True
     ) -> list[TopicTable]:
-        """Those that come from the same place share a source, which is asked once for all topics. Raises what open()
-        raises."""
+        """Opens the tables of topics: those that come from the same place share a source, which is asked once for
+        all topics. Raises what open() raises."""
         groups: dict[tuple[Any, ...], list[Topic]] = {}
         for topic in topics:
             groups.setdefault((*sorted(topic.stores.items()), topic.namesrv), []).append(topic)
@@ -185,9 +189,14 @@ class TopicTable:
                     opened[topic.topic] = cls.open(lake, topic, options, create=create, source=source)
         return [opened[topic.topic] for topic in topics]
 
+    @cached_property
+    def rows(self) -> TableRows:
+        """The table's columns and its decoder of bodies."""
+        return rows_of(self.topic)
+
     @property
     def target(self) -> Target:
-        return Target(self.topic.topic, self.table, rows_of(self.topic), self.topic.latest)
+        return Target(self.topic.topic, self.table, self.rows, self.topic.latest)
 
     def append_new(self, *, engine: Engine | None = None, report: Progress = no_progress) -> TableReport:
         """Appends what the log has and the table lacks. Raises what run_step() raises."""
@@ -199,15 +208,15 @@ class TopicTable:
 
     def read(self) -> UnionDataset:
         """The table alone, without what the log has after it."""
-        return UnionDataset(self.table, rows_of(self.topic), self.table.head().version, None)
+        return UnionDataset(self.table, self.rows, self.table.head().version, None)
 
     def union(self) -> UnionDataset:
         """The table and the log from there on, see union_of()."""
-        return union_of(self.table, rows_of(self.topic), self.source, self.topic.topic)
+        return union_of(self.table, self.rows, self.source, self.topic.topic)
 
     def at(self, moment: int | datetime) -> UnionDataset:
         """As it was: a version (a snapshot's id) or a time, see union_of()."""
-        return union_of(self.table, rows_of(self.topic), self.source, self.topic.topic, moment)
+        return union_of(self.table, self.rows, self.source, self.topic.topic, moment)
 
     def status(self) -> TableStatus:
         """How far the table is, and what it has."""
@@ -229,13 +238,14 @@ class TopicTable:
         )
 
     def verify(self, *, sample: int = SAMPLE, report: Progress = no_progress) -> TableVerification:
-        """Whether it has every message once, see verify_table(), or the latest row of each key, see verify_latest()."""
+        """Verifies that the table has every message once, see verify_table(), or the latest row of each key, see
+        verify_latest()."""
         if self.topic.latest:
             return verify_latest(
-                self.table, rows_of(self.topic), self.source, self.topic.topic, sample=sample, report=report
+                self.table, self.rows, self.source, self.topic.topic, sample=sample, report=report
             )
         return verify_table(
-            self.table, rows_of(self.topic), self.source, self.topic.topic, sample=sample, report=report
+            self.table, self.rows, self.source, self.topic.topic, sample=sample, report=report
         )
 
     def rewind_plan(self, moment: int | datetime) -> Rewind:
@@ -280,7 +290,8 @@ class TableStatus:
 
     @property
     def is_at_risk(self) -> bool:
-        """Whether the table lacks more than half of what the log keeps: the log may be deleted before it has it."""
+        """Returns True if the table lacks more than half of what the log keeps: the log may be deleted before it has
+        it."""
         return bool(self.positions) and 0 < (self.lag.kept or 0) < 2 * self.lag.bytes
 
 
@@ -314,7 +325,7 @@ def steps(
 
 
 def groups_of(tables: Sequence[TopicTable]) -> list[list[TopicTable]]:
-    """Those that share a source are read in one pass."""
+    """Groups the tables that share a source, which are read in one pass."""
     groups: dict[tuple[Any, ...], list[TopicTable]] = {}
     for table in tables:
         key = (tuple(sorted(table.topic.stores.items())), table.topic.namesrv, table.topic.latest)

@@ -23,7 +23,7 @@ from mqlake.errors import TableError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.filters import Condition
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
-from mqlake.lake.tables.latest import KEY, LatestWriter, live, marked
+from mqlake.lake.tables.latest import KEY, LatestWriter, live, with_deleted_flag
 from mqlake.lake.tables.latest import NEEDED as LATEST_NEEDED
 from mqlake.lake.tables.rows import BODY, TableRows
 from mqlake.lake.tables.source import Source, Tail
@@ -89,7 +89,9 @@ class UnionScanner(LogScanner):
         )
         for piece in union.tail.pieces(()):
             for _, batch in piece.read(list(dict.fromkeys(columns))):
-                writer.add(marked(union.rows.some_of(batch, piece.name, fields), batch.column(BODY)))
+                writer.add(
+                    with_deleted_flag(union.rows.some_of(batch, piece.name, fields), batch.column(BODY))
+                )
         changes = writer.changes()
         if changes is None:
             yield from union.table.scan(union.version, schema.names, filter)

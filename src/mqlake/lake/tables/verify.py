@@ -1,5 +1,5 @@
-"""Whether a table has every message once: proven from the queue offsets, which are dense (but for the gaps of static
-topics), and from the log itself.
+"""Verifies that a table has every message once: proven from the queue offsets, which are dense (but for the gaps of
+static topics), and from the log itself.
 
     queue 3   rows   0 1 2 3 4 5 7 7 8          6 is missing, 7 is there twice
               log          3 4 5 6 7 8 9        the table must go on without a gap into what the log has

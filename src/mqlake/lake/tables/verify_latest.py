@@ -1,4 +1,4 @@
-"""Whether a table of latest rows has what it should: compared with the latest rows that the log itself gives.
+"""Verifies that a table of latest rows has what it should: compares it with the latest rows that the log itself gives.
 
     log up to the table's position ─▶ the last of each key ─┬─ live     the table must have just this row
                                                             └─ deleted  the table must not have the key
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.lake.tables.latest import DELETED, KEY, NEEDED, LatestWriter, marked
+from mqlake.lake.tables.latest import DELETED, KEY, NEEDED, LatestWriter, with_deleted_flag
 from mqlake.lake.tables.rows import BODY, TableRows
 from mqlake.lake.tables.source import Source
 from mqlake.lake.tables.state import TableState, queue_name
@@ -114,7 +114,7 @@ def _of_log(
     fields = pa.schema([rows.schema.field(name) for name in names])
     for piece in source.tail(topic, None).pieces(()):
         for _, batch in piece.read([*dict.fromkeys((*names, "topic", BODY))]):
-            known = marked(rows.some_of(batch, piece.name, fields), batch.column(BODY))
+            known = with_deleted_flag(rows.some_of(batch, piece.name, fields), batch.column(BODY))
             writer.add(known.filter(_below(pa.Table.from_batches([known]), state.queues)))
     changes = writer.changes()
     return None if changes is None else changes.select([*schema.names, DELETED])

@@ -35,7 +35,7 @@ def pairs_of(table: pa.Table) -> Iterator[tuple[str, int]]:
 
 @dataclass
 class Kept:
-    """What a source still has of a topic when this was created."""
+    """The messages of a topic that a source still had when this was created."""
 
     tail: Tail
     bounds: Mapping[str, tuple[int, int]]

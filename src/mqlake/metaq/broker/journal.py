@@ -118,7 +118,7 @@ class JournalStore:
 
     @property
     def end(self) -> JournalLocation:
-        """Where the next transaction would begin."""
+        """Location at which the next transaction would begin."""
         current = self._current()
         return JournalLocation(current.number, current.size)
 

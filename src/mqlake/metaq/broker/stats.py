@@ -56,7 +56,7 @@ class RealTimeStat:
                 counter.count = counter.value = 0
 
     def text(self, item: str, topic: str | None = None) -> str:
-        """Of one topic, or of all together."""
+        """Returns the statistics of one topic, or of all together."""
         topics = self._items.get(item)
         if topics is None:
             return "null"

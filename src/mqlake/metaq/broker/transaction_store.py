@@ -183,7 +183,7 @@ class JournalTransactionStore:
         self.journal.ended(tx.first)
 
     def _end_of(self, record_at: JournalLocation) -> int:
-        """Where the record just written ends, which is the end of its file."""
+        """Returns the end of the record just written, which is the end of its file."""
         return next(file.size for file in self.journal.files if file.number == record_at.number)
 
     async def _sync(self, tx: Tx) -> None:
@@ -330,7 +330,7 @@ async def _append(store: MessageStore, data: bytes, count: int) -> None:
 
 
 def _find_batch(store: MessageStore, offset: int, data: bytes) -> Location | None:
-    """Where `data` is in the partition, from `offset` on; a part of it at the very end is removed."""
+    """Returns the location of `data` in the partition, from `offset` on; a part of it at the very end is removed."""
     size = len(data)
     if offset < store.min_offset:
         return Location(offset, size)  # a delete policy has removed it

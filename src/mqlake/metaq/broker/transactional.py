@@ -208,7 +208,8 @@ class TransactionalCommandProcessor:
             self._save_heuristic()
 
     def prepared_transactions(self, unique_qualifier: str | None = None) -> list[XATransactionId]:
-        """Those of a resource, or all; with those that an operator has ended until their manager forgets them."""
+        """Returns the prepared transactions of a resource, or all; with those that an operator has ended until their
+        manager forgets them."""
         prepared = [
             xid for xid, each in self.xa_transactions.items() if each.state is TransactionState.PREPARED
         ]

@@ -61,7 +61,7 @@ class ConsumerConfig:
     consumer_id: str = ""
     """Empty: made of the host name, the process id and a random number."""
     offset: int = 0
-    """Where a group without an offset begins; MAX_OFFSET: at the end."""
+    """The offset at which a group without one begins; MAX_OFFSET: at the end."""
     max_delay_fetch_s: float = 5.0
     """The longest pause between fetches without messages."""
     commit_offset_period_s: float = 5.0

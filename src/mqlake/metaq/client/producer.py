@@ -76,7 +76,7 @@ class SendResult:
     success: bool
     partition: Partition | None = None
     offset: int = -1
-    """Its offset in the partition; -1 in a transaction."""
+    """The message's offset in the partition; -1 in a transaction."""
     message_id: int = 0
     error_message: str = ""
     """The broker's; `403` if the partition is closed."""

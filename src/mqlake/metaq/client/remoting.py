@@ -52,7 +52,7 @@ class RemotingClient:
         return await connection.invoke(request, timeout_s)
 
     async def ask(self, address: str, request: Request, timeout_s: float) -> BooleanCommand:
-        """The same for requests that are never answered by records. RemotingError for such an answer."""
+        """As invoke(), for requests that are never answered by records. RemotingError for such an answer."""
         answer = await self.invoke(address, request, timeout_s)
         if not isinstance(answer, BooleanCommand):
             raise RemotingError(f"{address}: an answer of the wrong kind")

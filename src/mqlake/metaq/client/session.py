@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Child(Protocol):
-    """Ends with its session."""
+    """A producer, consumer or the like that ends with its session."""
 
     async def shutdown(self) -> None: ...
 

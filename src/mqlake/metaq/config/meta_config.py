@@ -286,7 +286,8 @@ class MetaConfig:
         return True
 
     def take_topics(self, other: str) -> bool:
-        """Replaces the topics in this file by those of another broker's server.ini, and reloads; whether they differed.
+        """Replaces the topics in this file by those of another broker's server.ini, and reloads; returns True if they
+        differed.
 
         The rest of the file stays. After ConfigError or OSError nothing is changed.
         """

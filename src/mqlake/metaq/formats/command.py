@@ -36,7 +36,7 @@ CRLF = b"\r\n"
 LINE_MAX = 64 * 1024
 """Bytes of a line; a longer one is refused."""
 DIGITS_MAX = 64
-"""Of one number, leading zeros included."""
+"""Digits of one number, leading zeros included."""
 _SURE_DIGITS = 10
 """A number with fewer digits always fits an i32: the fast path."""
 

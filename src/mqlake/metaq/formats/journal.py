@@ -55,14 +55,14 @@ class AppendMessage:
 
 
 class MessageLocation(NamedTuple):
-    """Where the messages of a transaction for one partition were stored."""
+    """The place of a transaction's messages for one partition."""
 
     store: str
     """`<topic>-<partition>`"""
     offset: int
     length: int
     checksum: int
-    """Of the bytes of all their records, headers included."""
+    """Checksum of the bytes of all their records, headers included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,9 @@ def decode_locations(data: bytes) -> tuple[MessageLocation, ...]:
 class DecodedRecord(NamedTuple):
     record: JournalRecord
     locations_start: int
-    """Where the locations begin, if there are any."""
+    """Position of the locations, if there are any."""
     end: int
-    """Where the next record begins."""
+    """Position of the next record."""
 
 
 def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:

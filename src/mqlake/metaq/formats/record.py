@@ -35,7 +35,7 @@ _CRC_MASK = 0x7FFFFFFF
 
 class Header(NamedTuple):
     length: int
-    """Of the payload, bytes."""
+    """Length of the payload, bytes."""
     checksum: int
     id: int
     flag: int

@@ -42,7 +42,7 @@ class Scan(NamedTuple):
 
     position: NDArray[np.int64]
     length: NDArray[np.int32]
-    """Of the payload, bytes."""
+    """Length of the payload, bytes."""
     message_id: NDArray[np.int64]
     flag: NDArray[np.int32]
     end: int

@@ -42,7 +42,8 @@ def redo_numbers(directory: str) -> list[int]:
 
 
 def find_checkpoint(directory: str) -> tuple[JournalLocation | None, list[tuple[str, str]]]:
-    """Where recovery begins (None: at the first record), and (path, reason) of unusable checkpoints. OSError."""
+    """Returns the location at which recovery begins (None: at the first record), and (path, reason) of unusable
+    checkpoints. OSError."""
     numbers = (checkpoint_number(name) for name in os.listdir(directory))
     unusable: list[tuple[str, str]] = []
     for number in sorted((each for each in numbers if each is not None), reverse=True):

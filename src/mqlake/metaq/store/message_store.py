@@ -42,7 +42,7 @@ MAX_SEGMENT_SIZE = 1 << 30
 
 
 class Location(NamedTuple):
-    """Where records were appended: offset in the partition and length, in bytes."""
+    """The place of appended records: offset in the partition and length, in bytes."""
 
     offset: int
     length: int
@@ -171,7 +171,7 @@ class MessageStore:
 
     @property
     def append_offset(self) -> int:
-        """Where the next record goes."""
+        """Offset of the next record."""
         last = self._segments[-1]
         return last.start + last.message_set.size
 
@@ -327,7 +327,8 @@ class MessageStore:
         return segment.message_set.slice(position, position + max_size)
 
     def nearest_offset(self, offset: int) -> int:
-        """Where a consumer with a wrong offset can continue: the start of its segment, else the nearer end."""
+        """Returns the offset at which a consumer with a wrong one can continue: the start of its segment, else the
+        nearer end."""
         try:
             segment = self.find_segment(offset)
         except OffsetOutOfRangeError:

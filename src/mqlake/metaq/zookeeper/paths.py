@@ -95,7 +95,7 @@ class ConsumedOffset(NamedTuple):
 
     offset: int
     message_id: int = 0
-    """Of the last consumed message; often negative."""
+    """Id of the last consumed message; often negative."""
 
     def encode(self) -> bytes:
         return f"{self.message_id}-{self.offset}".encode()

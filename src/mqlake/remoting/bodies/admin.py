@@ -118,7 +118,7 @@ class ConsumerOffsetSerializeWrapper(JsonBody):
 
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
     lmq_offset_table: dict[str, int] | None = None
-    """Of a RocketMQ with enableLmq: offsets in light queues, which have one queue each."""
+    """Offsets in the light queues of a RocketMQ with enableLmq; each has one queue."""
     data_version: DataVersion | None = None
 
 

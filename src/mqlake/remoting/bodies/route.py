@@ -1,4 +1,4 @@
-"""Where a topic is: the JSON that name servers answer, and the queues that a client makes of it.
+"""The route of a topic: the JSON that name servers answer, and the queues that a client makes of it.
 
 `namesrv` builds a TopicRouteData from what brokers registered; `client`, `proxy` and `lake.live` ask for it and turn it
 into MessageQueues (`readable_queues`).

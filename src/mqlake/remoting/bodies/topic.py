@@ -66,7 +66,7 @@ class TopicConfig(JsonBody):
 
 
 class TopicQueueMappingInfo(JsonBody):
-    """What name servers know of a static topic on one broker."""
+    """A name server's knowledge of a static topic on one broker."""
 
     topic: str = ""
     scope: str = "__global__"
@@ -126,7 +126,7 @@ class LogicQueueMappingItem(JsonBody):
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo):
-    """What a broker knows of a static topic, in topicQueueMapping.json and in requests of operators."""
+    """A broker's knowledge of a static topic, in topicQueueMapping.json and in requests of operators."""
 
     hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
     """Logical queues of which a part is here → all their parts, the newest last."""

@@ -97,7 +97,7 @@ def _from_json(messages: DataFrame, text: str) -> DataFrame:
 
 
 def json_schema(text: str) -> StructType:
-    """Of DDL or Spark's JSON form. ConfigError."""
+    """Parses DDL or Spark's JSON form. ConfigError."""
     try:
         if text.lstrip().startswith("{"):
             return StructType.fromJson(json.loads(text))
@@ -216,6 +216,6 @@ def export(messages: DataFrame, path: str, decoding: Decoding = Decoding()) -> E
 
 
 def report_of(query: StreamingQuery, path: str, seconds: float) -> ExportReport:
-    """Of the batches that Spark remembers (the last hundred)."""
+    """Returns the report of the batches that Spark remembers (the last hundred)."""
     batches = [each for each in query.recentProgress if each.numInputRows]
     return ExportReport(path, sum(each.numInputRows for each in batches), len(batches), seconds)

@@ -51,7 +51,7 @@ def read_rows(
 
 
 def _kind_of(path: str) -> str:
-    """By the name of a file, or of the first in a directory."""
+    """Returns the kind of a path by the name of the file, or of the first in a directory."""
     name = path
     if os.path.isdir(path):
         found = (

@@ -48,7 +48,7 @@ from mqlake.message import (
     MessageExtBatch,
     java_hash,
 )
-from mqlake.spark.error_messages import only_reasons_from
+from mqlake.spark.error_messages import short_errors_of
 from mqlake.spark.jobs.parallel import rows_batch
 from mqlake.spark.jobs.search import first_line
 from mqlake.spark.schema import table_schemas
@@ -168,7 +168,7 @@ _SQL_TYPES = {
 }
 
 
-@only_reasons_from
+@short_errors_of
 def _encode(batches: Iterator[pa.RecordBatch], queues: int) -> Iterator[pa.RecordBatch]:
     begun = 0
     now_us = now_ms() * 1000
@@ -325,7 +325,7 @@ def write_store(
     return messages.sparkSession.createDataFrame(rows, table_schemas(_WRITTEN)[0])
 
 
-@only_reasons_from
+@short_errors_of
 def _write(
     batches: Iterator[pa.RecordBatch], path: str, beside: str, settings: Mapping[str, object]
 ) -> Iterator[pa.RecordBatch]:

@@ -19,12 +19,12 @@ INK, QUIET, LINE, ALARM = "#1f2933", "#7b8794", "#2f6f9f", "#c0392b"
 COLOURS = ("#16425b", "#2f6f9f", "#6ba5cc", "#e0a458", "#c0392b", "#7a9e7e", "#7b8794", "#b8d4e6")
 INSTALL_PICTURES = "pip install matplotlib"
 BARS_MAX = 30
-"""Of more bars than these the longest are drawn."""
+"""Bars drawn at most; of more, the longest."""
 
 TIME_MAX_MS = 32_503_680_000_000
 """The year 3000: what a damaged record says may lie beyond, where there is no axis."""
 MARKED_MAX = 60
-"""Of no more points than these each is marked: between two of them nothing need have been."""
+"""With no more points than these each is marked: between two of them nothing need have been."""
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1f2933; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.lake.arrow.arrays import batch_of
-from mqlake.spark.error_messages import only_reasons_from
+from mqlake.spark.error_messages import short_errors_of
 from mqlake.spark.schema import table_schemas
 
 Piece = TypeVar("Piece")
@@ -35,7 +35,7 @@ def per_piece(
 ) -> DataFrame:
     """The rows of work(piece) for each piece, a task a piece; `columns` as in mqlake.lake.arrow.schema."""
 
-    @only_reasons_from
+    @short_errors_of
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():

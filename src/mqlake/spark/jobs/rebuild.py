@@ -31,7 +31,7 @@ from mqlake.base.findings import Findings
 from mqlake.base.progress import Progress
 from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
-from mqlake.lake.log.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, plan, walk
+from mqlake.lake.log.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, splits_of_store, walk
 from mqlake.message import parse_delay_levels
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
 from mqlake.spark.schema import table_schemas
@@ -102,7 +102,7 @@ def _build(
     try:
         refuse_foreign(log)
         report = RebuildReport(config.store_path_root_dir, log.min_offset)
-        splits = plan(config.store_path_root_dir)
+        splits = splits_of_store(config.store_path_root_dir)
         report.end_offset = max((split.base_offset + split.end for split in splits), default=log.min_offset)
         if may_end_early or not splits or LogReader(log).leftovers(report.end_offset):
             return one_process()
@@ -212,7 +212,7 @@ def _packed(scan: Scan, columns: DispatchColumns, rows: Ints) -> bytes:
 
 
 def _packed_keys(scan: Scan, columns: DispatchColumns) -> bytes:
-    """Of records with keys, and of the last, which says how far the index has come."""
+    """Packs the records with keys, and the last one, which says how far the index has come."""
     rows = np.union1d(columns.key_record, [len(scan) - 1]).astype(np.int64)
     out = io.BytesIO()
     np.savez(

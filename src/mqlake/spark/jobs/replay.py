@@ -43,7 +43,7 @@ QUEUE_NUMBERS = 1 << 30
 
 
 def sendable(messages: DataFrame) -> DataFrame:
-    """Those with a body."""
+    """Returns the messages with a body."""
     return messages.where(F.length("body") > 0)
 
 

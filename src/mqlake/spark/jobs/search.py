@@ -35,7 +35,7 @@ class Wanted:
 
     @property
     def options(self) -> dict[str, object]:
-        """Those that `commitlog` knows by itself."""
+        """Returns the options that `commitlog` knows by itself."""
         found: dict[str, object] = {}
         if self.topics:
             found["topics"] = list(self.topics)

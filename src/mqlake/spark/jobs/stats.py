@@ -75,7 +75,7 @@ def log_stats(
 
 
 def quantiles(messages: DataFrame) -> DataFrame:
-    """Of sizes and latencies, by topic."""
+    """Returns quantiles of sizes and latencies, by topic."""
     latency = F.unix_millis("storeTimestamp") - F.unix_millis("bornTimestamp")
     found = (
         messages.select("topic", "size", latency.alias("latency"))

@@ -25,7 +25,7 @@ from mqlake.lake.tables.files import Written
 from mqlake.lake.tables.source import Piece
 from mqlake.lake.tables.topic import topic_table
 from mqlake.lake.tables.union import UnionDataset
-from mqlake.spark.error_messages import only_reasons_from, when_workers_start
+from mqlake.spark.error_messages import short_errors_of, when_workers_start
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
 
 COLUMNS = {"topic": "string", "written": "binary"}
@@ -128,7 +128,7 @@ def _of_log(spark: SparkSession, found: UnionDataset, names: Sequence[str]) -> D
         return spark.createDataFrame([], from_arrow_schema(schema))
     rows, columns = found.rows, found.rows.read_for(names)
 
-    @only_reasons_from
+    @short_errors_of
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():

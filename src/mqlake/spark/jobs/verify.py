@@ -1,4 +1,4 @@
-"""verify: whole stores, or logs alone, in parallel; the findings are those of `mqlake store verify`.
+"""Verifies whole stores, or logs alone, in parallel; the findings are those of `mqlake store verify`.
 
     task     a stretch: splits that follow each other ─▶ records (sizes, magic, CRC, place) ─▶ figures of each queue
                                                       └─▶ the verifiers of store.check: units, index entries
@@ -38,7 +38,7 @@ from mqlake.lake.log.splits import (
     Damage,
     Split,
     open_window,
-    plan,
+    splits_of_store,
     walk,
 )
 from mqlake.lake.options import PLACE_OPTIONS, LogOptions, option_texts
@@ -60,7 +60,7 @@ from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, used_files
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore
-from mqlake.store.queues.queue_ends import NotDeleted
+from mqlake.store.queues.queue_ends import RestorableQueues
 
 KIND_STRETCH, KIND_QUEUE, KIND_INDEX, KIND_DAMAGE = "stretch", "queue", "index", "damage"
 STRETCHES_A_CORE = 2
@@ -219,7 +219,7 @@ def verify_frame(
     for path in dict.fromkeys(paths):
         config = store_config(path, settings)
         verify = VERIFY_FULL if config.writes_prop_crc else VERIFY_CRC
-        stretches += _stretches(spark, path, plan(path, split_size), verify, dict(settings or {}))
+        stretches += _stretches(spark, path, splits_of_store(path, split_size), verify, dict(settings or {}))
         index = load_index(config, Findings())
         stretches += [
             Stretch(path, dict(settings or {}), number, index_file=number)
@@ -241,7 +241,7 @@ def verify_log(
     if split_size is not None:
         options["splitSize"] = split_size
     parsed = LogOptions.parse(option_texts(paths, options), LOG_OPTIONS)
-    planned = {storage.root: plan(storage, parsed.split_size) for storage in parsed.stores}
+    planned = {storage.root: splits_of_store(storage, parsed.split_size) for storage in parsed.stores}
     stretches = [
         stretch
         for path, splits in planned.items()
@@ -389,7 +389,7 @@ class _Checker:
             log_min=0,
             settled=True,
             root=config.store_path_root_dir,
-            not_deleted=(),
+            restorable=(),
             index=index,
             in_middle=True,
         )
@@ -559,7 +559,7 @@ class _JoinedStore:
         log = open_log(config)
         try:
             self.report.min_offset, self.report.files = log.min_offset, used_files(log)
-            stretches = _stretch_rows(self.report, plan(path), rows)
+            stretches = _stretch_rows(self.report, splits_of_store(path), rows)
             for file, position, _ in LogReader(log).leftovers(self.report.end_offset):
                 self.doubts.append(f"{file.path}: byte {position}: data after the end of the log")
         finally:
@@ -595,7 +595,7 @@ class _JoinedStore:
                 log_min=self.report.min_offset,
                 settled=True,
                 root=config.store_path_root_dir,
-                not_deleted=NotDeleted(config, queues),
+                restorable=RestorableQueues(config, queues),
             )
             for (topic, queue_id), rows in found.items():
                 seen = [row for row in rows if row.firstUnit is not None]

@@ -75,7 +75,7 @@ def _catalog(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _day(text: str) -> str:
-    """Of `storeTimestamp`, `day(storeTimestamp)`; empty: no partitions."""
+    """Parses `storeTimestamp`, `day(storeTimestamp)`; empty: no partitions."""
     text = text.strip()
     if text.lower().startswith("day(") and text.endswith(")"):
         text = text[4:-1].strip()

@@ -35,7 +35,7 @@ from mqlake.lake.tables.opening import load_table, make_table
 from mqlake.lake.tables.sink import Batch, SinkState, asked, floors_of
 from mqlake.lake.tables.sink_batch import SinkWriter, above, commit_batch, has_place
 from mqlake.lake.tables.table import TOPIC, Table
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.lake.options import SinkOptions
 from mqlake.spark.lake.schema import table_schema
 
@@ -45,13 +45,13 @@ QUERY = "sql.streaming.queryId"
 
 @dataclass
 class TaskRows(WriterCommitMessage):
-    """What one task wrote."""
+    """The files that one task wrote."""
 
     query: str
     written: Written
 
 
-@tells_reasons
+@short_errors
 class _TableSink(DataSource):
     _format = ICEBERG
 
@@ -100,9 +100,9 @@ class DeltaSink(_TableSink):
         return "mqlake-delta"
 
 
-@tells_reasons
+@short_errors
 class TableStreamWriter(DataSourceStreamArrowWriter):
-    """Of one batch. `spec` says how files are written; `state`: what the table had when the batch was planned."""
+    """Writes one batch. `spec` says how files are written; `state`: what the table had when the batch was planned."""
 
     def __init__(
         self, options: SinkOptions, spec: WriteSpec, state: SinkState | None, kinds: pa.Schema

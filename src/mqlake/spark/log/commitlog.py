@@ -27,8 +27,8 @@ from pyspark.sql.types import StructType
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.options import LogOptions, option_texts
-from mqlake.lake.plan import plan
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.lake.plan import plan_read
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.log.log_partition import LogPartition, as_partitions
 from mqlake.spark.requirements import found_in_workers, require_stream_readers
@@ -37,7 +37,7 @@ from mqlake.spark.schema import check_user_schema, spark_schema
 logger = logging.getLogger(__name__)
 
 
-@tells_reasons
+@short_errors
 class CommitLogDataSource(DataSource):
     """`spark.read.format("commitlog").option("path", DIR).load()`; options: LogOptions."""
 
@@ -61,7 +61,7 @@ class CommitLogDataSource(DataSource):
         return CommitLogStreamReader(LogOptions.parse(self.options), check_user_schema(schema))
 
 
-@tells_reasons
+@short_errors
 class CommitLogReader(FilteredReader):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
         options.check_batch()
@@ -69,7 +69,7 @@ class CommitLogReader(FilteredReader):
         self._columns = columns
 
     def partitions(self) -> list[LogPartition]:
-        found = plan(self._options, self._conditions)
+        found = plan_read(self._options, self._conditions)
         logger.info("%d of %d bytes are read", found.bytes_to_read, found.bytes_of_log)
         return as_partitions(found.tasks)
 

@@ -31,7 +31,7 @@ from mqlake.lake.log.topics import check_topics
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, Mode
 from mqlake.lake.plan import splits_of
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.log.log_partition import LogPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
@@ -40,7 +40,7 @@ Logs = list[WholeLog]
 NOTHING = Mark(0)
 
 
-@tells_reasons
+@short_errors
 class CommitLogStreamReader(LimitedStreamReader[str]):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
         super().__init__(options)
@@ -64,7 +64,8 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         return self._marked(logs, first)
 
     def _logs(self, before: LogOffsets | None = None) -> Logs:
-        """Of the stores; with their archives where `before`, or a store without an offset there, goes back to them."""
+        """Returns the logs of the stores; with their archives where `before`, or a store without an offset there,
+        goes back to them."""
         logs = [
             WholeLog(storage, self._files(storage), self._options.archive) for storage in self._options.stores
         ]

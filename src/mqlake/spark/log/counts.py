@@ -35,11 +35,11 @@ from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
 from mqlake.lake.log.reading import files_within
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.log.tasks import LogTask, chosen, packed_flags
+from mqlake.lake.log.tasks import LogTask, packed_flags, read_selected
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
-from mqlake.lake.plan import plan
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.lake.plan import plan_read
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import check_same, table_schemas
@@ -66,9 +66,10 @@ CHUNK_ROWS = 1 << 18
 GROUPS_MAX = 100_000
 """A task with more groups emits what it has and starts again."""
 HERE_BYTES_MAX = 2 << 30
-"""Of log, which the driver counts by itself: most of what Spark adds to a count does not depend on the log's size."""
+"""Bytes of log that the driver counts by itself: most of what Spark adds to a count does not depend on the log's
+size."""
 HERE_ROWS_MAX = 100_000_000
-"""The same of heads."""
+"""Rows of heads that the driver counts by itself."""
 HERE_THREADS = 2
 """Between reads and scans, which let go of the interpreter lock, there is work for no more."""
 
@@ -113,7 +114,7 @@ def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **option
 
     Local stores with no more than HERE_BYTES_MAX to read are counted at once, others when Spark needs the result.
     Raises what LogOptions.parse() and parse_by() raise, NotAStoreError and its like; counting at once raises what
-    plan() and chosen() raise.
+    plan_read() and read_selected() raise.
     """
     given = option_texts(paths, {"verify": "none", "splitSize": "256m", "by": by, **options})
     keys = parse_by(given["by"])
@@ -150,7 +151,7 @@ def _counted_here(source: CommitLogCountsDataSource) -> pa.Table | None:
     return found
 
 
-@tells_reasons
+@short_errors
 class CommitLogCountsDataSource(DataSource):
     """`commitlogcounts`: the partial results, for count_by(). Options as `commitlog`, and `by`."""
 
@@ -187,7 +188,7 @@ class CountPartition(InputPartition):
     task: CountTask
 
 
-@tells_reasons
+@short_errors
 class _CountReader(CommitLogReader):
     """Filters are not taken: Spark would apply to the groups what was meant for records."""
 
@@ -230,7 +231,7 @@ class CountTask:
 
 def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
     """The tasks of a count: of log files with heads by these, where they say all that is asked for. Heads that are not
-    local are fetched once, by the task that counts them. Raises what plan() raises."""
+    local are fetched once, by the task that counts them. Raises what plan_read() raises."""
     from mqlake.lake.heads.valid import (  # with pyarrow.parquet, and pandas
         is_full,
         look_through,
@@ -258,7 +259,7 @@ def count_tasks(options: LogOptions, keys: Sequence[Key]) -> list[CountTask]:
                 by_heads.append(CountTask(task, file, rows[file.file], names[name_of(file)], place))
         return [file for file in files if file.file not in rows]
 
-    of_log = [CountTask(task) for task in plan(options, to_read=others).tasks]
+    of_log = [CountTask(task) for task in plan_read(options, to_read=others).tasks]
     return [*by_heads, *of_log]
 
 
@@ -313,7 +314,7 @@ def _wanted(options: LogOptions) -> pc.Expression | None:
 
 
 def counts_of(task: CountTask, options: LogOptions, keys: Sequence[Key]) -> Iterator[pa.Table]:
-    """The groups of a task; in several tables where there are many. Raises what chosen() raises."""
+    """The groups of a task; in several tables where there are many. Raises what read_selected() raises."""
     columns = list(dict.fromkeys([*(key.column for key in keys), *SUMMED]))
     if task.file is not None:
         found = _of_heads(task, task.file, options, keys, columns)
@@ -346,7 +347,7 @@ def _of_heads(
 def _of_log(task: LogTask, options: LogOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     builder = RowBuilder(columns, None)
     for split in task.splits:
-        for found in chosen(split, RowFilter(options), with_bodies=False):
+        for found in read_selected(split, RowFilter(options), with_bodies=False):
             if not isinstance(found, Damage):
                 yield from builder.batches(*found)
 

@@ -49,8 +49,9 @@ def heads(spark: SparkSession, path: str, *, out: str | None = None) -> DataFram
 
 
 def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options: object) -> DataFrame:
-    """What mqlake.spark.read_log() gives with these columns of heads and these options, as a DataFrame that takes no
-    filters: the files of whole, local logs by their heads, where consumers see each of their records or none of it.
+    """Returns the messages that mqlake.spark.read_log() gives with these columns of heads and these options, as a
+    DataFrame that takes no filters: the files of whole, local logs by their heads, where consumers see each of their
+    records or none of it.
 
     Raises what read_log() raises.
     """

@@ -27,7 +27,7 @@ from mqlake.lake.log.queue_files import BATCH, IndexTable, QueueFile, index_file
 from mqlake.lake.log.splits import bounded
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.schema import check_same, table_schemas
 
@@ -74,7 +74,7 @@ class IndexPartition(InputPartition):
     begin_timestamp: int
 
 
-@tells_reasons
+@short_errors
 class ConsumeQueueDataSource(DataSource):
     """`spark.read.format("consumequeue").load(DIR)`; options: path, storageOptions, topics, splitSize."""
 
@@ -91,7 +91,7 @@ class ConsumeQueueDataSource(DataSource):
         return _QueueReader(_checked(self.options))
 
 
-@tells_reasons
+@short_errors
 class MqIndexDataSource(DataSource):
     """`spark.read.format("mqindex").load(DIR)`; options: path, storageOptions, splitSize, maxHashSlotNum."""
 
@@ -116,7 +116,7 @@ def _checked(given: Mapping[str, str], known: Sequence[str] = QUEUE_OPTIONS) -> 
     return options
 
 
-@tells_reasons
+@short_errors
 class _QueueReader(FilteredReader):
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -160,7 +160,7 @@ class _QueueReader(FilteredReader):
                 )
 
 
-@tells_reasons
+@short_errors
 class _IndexReader(DataSourceReader):
     def __init__(self, options: LogOptions, slots: int | None) -> None:
         self._options = options

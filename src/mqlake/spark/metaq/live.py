@@ -87,7 +87,8 @@ def live_ranges(
 
 
 def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage]:
-    """Its records. OffsetOutOfRangeError if the broker has deleted them since, RemotingError, ResponseError."""
+    """Yields the records of a range. OffsetOutOfRangeError if the broker has deleted them since, RemotingError,
+    ResponseError."""
     with _Client() as client:
         offset, size = wanted.start, MAX_SIZE
         while offset < wanted.end:

@@ -1,4 +1,4 @@
-"""Where the source `metaq` reads, for batches and streams: data directories, or live brokers.
+"""The places that the source `metaq` reads, for batches and streams: data directories, or live brokers.
 
     bounds     the first offset and the end of each partition
     pieces     the work of tasks, from one offset of a partition to another
@@ -42,7 +42,7 @@ class PartitionKey:
 
     @property
     def name(self) -> str:
-        """Its name in JSON offsets."""
+        """The location's name in JSON offsets."""
         return f"{self.place}:{self.partition}"
 
     def __str__(self) -> str:
@@ -60,7 +60,8 @@ class Place(Protocol):
         """
 
     def pieces(self, part: PartitionKey, start: int, end: int | None = None) -> Iterator[Piece]:
-        """Of a partition that `bounds` has returned; `end` None: to its end, a torn record included."""
+        """Yields the pieces of a partition that `bounds` has returned; `end` None: to its end, a torn record
+        included."""
 
 
 class Directories:
@@ -159,7 +160,8 @@ def end_after(
 
 
 def resolve(position: Position, bounds: Mapping[PartitionKey, Bounds], default: int) -> Offsets:
-    """Where partitions begin or end; `default` (EARLIEST or LATEST) for those that `position` does not name.
+    """Returns the offsets at which partitions begin or end; `default` (EARLIEST or LATEST) for those that `position`
+    does not name.
 
     ConfigError for an unknown partition.
     """

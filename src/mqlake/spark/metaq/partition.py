@@ -63,7 +63,8 @@ def read_partition(
 
 
 def _error(damage: Damage, options: MetaqOptions) -> MqlakeError:
-    """Offsets in options at which no record begins look like damage, but there is nothing to repair."""
+    """Returns the error for damage: a wrong offset in an option if it names this place, as offsets at which no
+    record begins look like damage."""
     for position, offset, what in (
         (options.start, damage.offset, "begins"),
         (options.end, damage.end, "ends"),

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqlake.lake.offsets import EARLIEST, LATEST
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.metaq.locations import Piece, resolve
 from mqlake.spark.metaq.options import MetaqOptions, chosen_columns, schemas
@@ -33,7 +33,7 @@ from mqlake.spark.metaq.segments import open_directory
 from mqlake.spark.requirements import require_stream_readers
 
 
-@tells_reasons
+@short_errors
 class MetaqDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
@@ -55,7 +55,7 @@ class MetaqDataSource(DataSource):
         return MetaqStreamReader(MetaqOptions.parse(self.options, stream=True), chosen_columns(schema))
 
 
-@tells_reasons
+@short_errors
 class MetaqReader(FilteredReader):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
         self._options = options

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqlake.lake.offsets import EARLIEST
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.metaq.locations import Offsets, PartitionKey, Piece, end_after, resolve
 from mqlake.spark.metaq.options import MetaqOptions
 from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
@@ -43,7 +43,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return found
 
 
-@tells_reasons
+@short_errors
 class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
         super().__init__(options)
@@ -93,7 +93,7 @@ class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
         return to_json({**known, **ends})
 
     def _end_after(self, part: PartitionKey, start: int, end: int, limit: ReadLimit, amount: int) -> int:
-        """Where the next batch ends in one partition, whose share of the limit is that of its unread bytes."""
+        """Returns the end of the next batch in one partition, whose share of the limit is that of its unread bytes."""
         pieces = self._place.pieces(part, start, end)
         if isinstance(limit, ReadMaxBytes):
             return end_after(pieces, start, end, size=amount)

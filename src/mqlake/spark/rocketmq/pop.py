@@ -30,7 +30,7 @@ from mqlake.lake.live.cluster import Live, Queue
 from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, divided, read_range, subscribed
 from mqlake.message import ReceiptHandle, real_topic
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
@@ -42,7 +42,7 @@ Offset = dict[str, Any]
 Entry = list[Any]
 
 
-@tells_reasons
+@short_errors
 class RocketMQPopReader(LimitedStreamReader[Queue]):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         super().__init__(options)

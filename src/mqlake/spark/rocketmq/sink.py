@@ -50,7 +50,7 @@ from mqlake.message import (
     PROPERTY_TAGS,
     Message,
 )
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.rocketmq.epochs import (
     Epochs,
     Half,
@@ -106,7 +106,7 @@ class SentHalves(WriterCommitMessage):
     queues: list[QueueHalves]
 
 
-@tells_reasons
+@short_errors
 class _Writer:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
@@ -125,7 +125,7 @@ class RocketMQStreamWriter(_Writer, DataSourceStreamArrowWriter):
     pass
 
 
-@tells_reasons
+@short_errors
 class RocketMQExactlyOnceWriter(DataSourceStreamArrowWriter):
     """A task sends half messages; the driver decides an epoch and ends them."""
 
@@ -297,7 +297,7 @@ async def _send_half(producer: TransactionMQProducer, message: Message) -> tuple
 
 
 async def _settled(under_way: set[asyncio.Task[Any]], until: str) -> set[asyncio.Task[Any]]:
-    """Those still in flight; raises the failure of one that has ended."""
+    """Returns the tasks still in flight; raises the failure of one that has ended."""
     if not under_way:
         return under_way
     done, pending = await asyncio.wait(under_way, return_when=until)

@@ -28,14 +28,14 @@ from mqlake.lake.live.cluster import Live
 from mqlake.lake.live.options import ReadOptions, WriteOptions
 from mqlake.lake.live.ranges import QueueRange, read_range
 from mqlake.lake.live.rows import needed
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.requirements import require_stream_readers
 from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.schema import check_user_schema, spark_schema
 
 
-@tells_reasons
+@short_errors
 class RocketMQDataSource(DataSource):
     """`spark.read.format("rocketmq").option("namesrvAddr", …).option("subscribe", …)`; options: ReadOptions.
 
@@ -87,7 +87,7 @@ def _check_reachable(options: WriteOptions) -> None:
         live.check()
 
 
-@tells_reasons
+@short_errors
 class RocketMQReader(FilteredReader):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         self._options = options

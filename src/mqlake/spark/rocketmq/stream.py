@@ -37,7 +37,7 @@ from mqlake.lake.live.ranges import (
     subscribed,
 )
 from mqlake.lake.offsets import EARLIEST, LastMessage
-from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.error_messages import short_errors
 from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
@@ -77,7 +77,7 @@ def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> tuple[QueueOffsets, L
     return found, lasts
 
 
-@tells_reasons
+@short_errors
 class RocketMQStreamReader(LimitedStreamReader[Queue]):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         super().__init__(options)
@@ -119,7 +119,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
             self._options.data_loss(f"{what}; a new checkpoint reads it from its beginning")
 
     def _planned(self, known: QueueOffsets, limit: ReadLimit) -> QueueOffsets:
-        """Where the next batch ends."""
+        """Returns the end of the next batch."""
         bounds = {} if self._target is not None else self._bounds()
         ends = dict(self._target or {queue: high for queue, (_, high) in bounds.items()})
         lows = {queue: low for queue, (low, _) in bounds.items()}
@@ -141,7 +141,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
         return ends
 
     def _asked_for(self, known: QueueOffsets) -> QueueOffsets:
-        """Those of topics that are still subscribed to."""
+        """Returns the offsets of the topics that are still subscribed to."""
         for topic in sorted({queue.topic for queue in known}):
             if not self._options.asks_for(topic):
                 self._options.data_loss(

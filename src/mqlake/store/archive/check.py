@@ -58,7 +58,7 @@ class ArchiveReport:
 
 
 def describe(target: Target, manifest: Manifest) -> ArchiveReport:
-    """What the manifest says."""
+    """Returns the report that a manifest gives."""
     objects = manifest.objects
     pairs = itertools.pairwise(objects)
     return ArchiveReport(

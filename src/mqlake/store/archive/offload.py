@@ -88,8 +88,8 @@ def offload(
 
 
 def _forget_cut(uploader: Uploader) -> None:
-    """What the manifest names and has another size is made again: a place may have lost the end of a file in a
-    crash."""
+    """Forgets entries of the manifest whose object has another size, so that they are made again: a place may have
+    lost the end of a file in a crash."""
     sizes = uploader.target.sizes("commitlog")
     manifest = uploader.manifest
     # a listing may be old: what it lacks is there

@@ -169,7 +169,7 @@ _NO_BYTES: Bytes = np.empty(0, np.uint8)
 
 
 class Window:
-    """What has come of a chunk around a place: what a MappedFile is to who reads records there."""
+    """The bytes at hand around a place, which readers of records use as they use a MappedFile."""
 
     __slots__ = ("file_from_offset", "read_position", "readable_array", "view")
 
@@ -249,8 +249,8 @@ class ArchiveReader:
         return None if rest is None else memoryview(bytes(first) + bytes(rest))
 
     def window(self, physical_offset: int) -> Window | None:
-        """What there is around a record, so that compiled code can follow units into it. None, or raises, as
-        select()."""
+        """Returns the bytes at hand around a record, so that compiled code can follow units into them. None, or
+        raises, as select()."""
         chunk = self._chunk(physical_offset, RECORD_SIZE_MIN)
         if chunk is None:
             return None

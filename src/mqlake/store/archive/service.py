@@ -34,9 +34,9 @@ LOOK_S = 1.0
 
 
 class Archive(ServiceThread):
-    """Of the store with `config` and the log `files`. `archivable` gives the physical offset up to which it is
-    flushed and dispatched; `on_manifest` is told when what can be read has changed. ConfigError for settings that
-    cannot be."""
+    """The archive of the store with `config` and the log `files`. `archivable` gives the physical offset up to which
+    it is flushed and dispatched; `on_manifest` is told when what can be read has changed. ConfigError for settings
+    that cannot be."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Archive(ServiceThread):
 
     @property
     def behind_bytes(self) -> int:
-        """Of the log that is flushed and not archived."""
+        """Bytes of the log that are flushed and not archived."""
         return max(0, self._archivable() - max(self.manifest.end, self._files.min_offset))
 
     def has(self, end: int) -> bool:

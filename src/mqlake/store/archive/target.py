@@ -118,7 +118,7 @@ class Target:
         return dict(sorted(names.items()))
 
     def _forget(self, name: str) -> None:
-        """What fsspec remembers of listings."""
+        """Drops the listings that fsspec remembers."""
         self._fs.invalidate_cache(self.path(name).rpartition("/")[0])
 
     # ------------------------------------------------------------------ writing

@@ -30,7 +30,7 @@ SIZE_BYTES = 4
 
 @dataclasses.dataclass(slots=True)
 class Survey:
-    """What is in a stretch of the log: the least and the largest store time (ms), records, topics."""
+    """A summary of a stretch of the log: the least and the largest store time (ms), records, topics."""
 
     first_time_ms: int = 0
     last_time_ms: int = -1

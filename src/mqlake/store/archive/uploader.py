@@ -75,7 +75,7 @@ def no_brake(size: int) -> None:
 
 @dataclasses.dataclass(slots=True)
 class Uploaded:
-    """What one round has done: objects of the log, and bytes of them that were sent or only compared."""
+    """The result of one round: objects of the log, and bytes of them that were sent or only compared."""
 
     objects: int = 0
     sent_bytes: int = 0
@@ -270,7 +270,7 @@ class Uploader:
         )
 
     def _scratch(self) -> str | None:
-        """Where a file of units is made; a reader of a store makes it elsewhere."""
+        """Returns the directory in which a file of units is made; a reader of a store makes it elsewhere."""
         if not self._keeps_copy:
             return None
         directory = os.path.dirname(local_path(self._root))
@@ -302,7 +302,7 @@ class Uploader:
             mapped_file.evict(position, until)
 
     def sha256_of(self, mapped_file: MappedFile, archived: ArchivedObject) -> str:
-        """Of the log's own bytes of an object."""
+        """Returns the checksum of the log's own bytes of an object."""
         base = mapped_file.file_from_offset
         return _sha256(self._pieces(mapped_file, archived.start - base, archived.end - base))
 
@@ -338,7 +338,7 @@ class Uploader:
         return SmallObject(name, size, digest.hexdigest())
 
     def _put_heads(self) -> None:
-        """Those that the store has of archived files."""
+        """Uploads the heads that the store has of archived files."""
         if not self._keeps_copy:
             return  # who only reads a store brings also those that it lacks (lake.heads.offload)
         names = [
@@ -366,7 +366,7 @@ class Uploader:
 
 
 def _sizes(config: MessageStoreConfig) -> dict[str, str]:
-    """What a store has to be opened with, so that its files are of these sizes."""
+    """Returns the settings that a store with files of these sizes is opened with."""
     return {
         "mappedFileSizeCommitLog": str(config.mapped_file_size_commit_log),
         "mappedFileSizeConsumeQueue": str(config.mapped_file_size_consume_queue),

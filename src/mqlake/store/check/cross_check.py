@@ -64,7 +64,7 @@ class WrongField:
     found: bytes
     right: bytes
     witnesses: tuple[str, ...]
-    """Who agrees on what is right, in words."""
+    """The sources that agree on what is right, in words."""
 
     @property
     def text(self) -> str:
@@ -114,7 +114,7 @@ class Witnesses:
     def misplaced(
         self, buf: Bytes, scan: Scan, columns: DispatchColumns, rows: I64Array
     ) -> Iterator[Misplaced]:
-        """Of the rows of one queue, in the order of the log, those that belong elsewhere."""
+        """Yields those of the rows of one queue that belong elsewhere, in the order of the log."""
         if not len(rows):
             return
         topic, queue_id = scan.topics[scan.topic_id[rows[0]]], int(scan.queue_id[rows[0]])
@@ -134,9 +134,9 @@ class Witnesses:
                 yield found
 
     def all_misplaced(self, buf: Bytes, scan: Scan, columns: DispatchColumns) -> Iterator[Misplaced]:
-        """Of all rows of a scan, also those that say no queue leads to them."""
+        """Yields the misplaced rows of a whole scan, also those that say no queue leads to them."""
         undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
-        yield from self.visible(scan, columns, np.flatnonzero(undecided))
+        yield from self.wrongly_hidden(scan, columns, np.flatnonzero(undecided))
         for rows in rows_by_queue(scan.topic_id, scan.queue_id, np.flatnonzero(~undecided)):
             yield from self.misplaced(buf, scan, columns, rows)
 
@@ -213,7 +213,7 @@ class Witnesses:
 
     # ------------------------------------------------------------------ transactions
 
-    def visible(self, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Iterator[Misplaced]:
+    def wrongly_hidden(self, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Iterator[Misplaced]:
         """Rows that say they are prepared or rolled back, to which a consume queue leads: none leads to such ones."""
         for row in rows[: ASKED_MAX - self._asked].tolist():
             self._asked += 1

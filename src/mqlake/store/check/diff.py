@@ -1,4 +1,4 @@
-"""Where two stores differ: the files of their logs byte by byte, and the units of their consume queues.
+"""Compares two stores: the files of their logs byte by byte, and the units of their consume queues.
 
     a  ├────────────────┼─ same ─┼── other bytes ──┼─ same ─────┤
     b        ├─ missing ┼─ same ─┼─────────────────┼─ same ─────┼── longer ──┤

@@ -72,7 +72,7 @@ class CheckpointInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchiveInfo:
-    """What the archive had when the broker saw it last. Physical offsets; the time in ms."""
+    """The state of the archive when the broker saw it last. Physical offsets; the time in ms."""
 
     begin: int
     end: int

@@ -37,7 +37,7 @@ from mqlake.store.log.log_reader import HoleKind, LogReader, LogWalk, open_log, 
 from mqlake.store.lost_end import newest_in
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
-from mqlake.store.queues.queue_ends import NotDeleted
+from mqlake.store.queues.queue_ends import RestorableQueues
 
 TEMPORARY = "rebuild.tmp"
 CHUNKS_BETWEEN_EVICTIONS = 64
@@ -61,7 +61,7 @@ class RebuildReport:
     index_files: int = 0
     index_entries: int = 0
     deleted_topics: list[str] = dataclasses.field(default_factory=list)
-    """Those of which the log still has records, and that get no queues again."""
+    """Deleted topics of which the log still has records; they get no queues again."""
     contradictions: int = 0
     """Records that the queues before knew better: each is now where the record says."""
     contradicted: tuple[str, int, str] | None = None
@@ -264,7 +264,7 @@ def new_queues(
         queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ,
     )
     if old.topics():
-        queues.only_missing = NotDeleted(config, old)
+        queues.may_create = RestorableQueues(config, old)
     return queues
 
 

@@ -38,8 +38,6 @@ from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE, Checkpoint
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 from mqlake.formats.record import (
     END_FILE_MIN_BLANK_LENGTH,
-    MESSAGE_MAGIC_CODE,
-    MESSAGE_MAGIC_CODE_V2,
     RECORD_SIZE_MIN,
     decode_record,
     store_timestamp,
@@ -56,13 +54,12 @@ from mqlake.store.heads import delete_heads_of
 from mqlake.store.kept_copies import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, fence_off
 from mqlake.store.log.log_reader import Hole, HoleKind, open_log, refuse_foreign
-from mqlake.store.log.misnamed import RENAMED, misnamed_files
+from mqlake.store.log.misnamed import MAGICS, RENAMED, misnamed_files
 from mqlake.store.queues.lost_ends import LostEnds, QueueEnd
 
 COPY_CHUNK = 1 << 20
 NAMED = 10
 """Queues that an action names."""
-MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
 DERIVED_KINDS = frozenset(
     {
         "consume queue",

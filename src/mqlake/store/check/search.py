@@ -274,7 +274,7 @@ def _by_scan(
 
 
 def _may_have_key(chunk: LogChunk, columns: DispatchColumns, key: str) -> Bools:
-    """Records one of whose keys has the hash that `key` has in the record's topic."""
+    """Marks the records one of whose keys has the hash that `key` has in the record's topic."""
     topics = [topic.decode("utf-8", "replace") for topic in chunk.scan.topics]
     wanted = np.array([index_key_hash(build_key(topic, key)) for topic in topics], np.int32)
     record = columns.key_record

@@ -42,7 +42,7 @@ from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, last_exit_of
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.lost_ends import QueueEnd
-from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted
+from mqlake.store.queues.queue_ends import DoubtfulEnds, RestorableQueues
 from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
 from mqlake.store.timer.timer_view import TimerView
 
@@ -74,11 +74,11 @@ class VerifyReport:
     lost: list[LostMessage] = dataclasses.field(default_factory=list)
     """The first thousand of them."""
     lost_queue_ends: list[QueueEnd] = dataclasses.field(default_factory=list)
-    """Where those queues ended whose last message is among them."""
+    """The ends of the queues whose last message is among the lost ones."""
     lost_end: FoundLoss | None = None
     """Flushed messages are gone from the end of the log, and the store does not open."""
     wrong_fields: list[WrongField] = dataclasses.field(default_factory=list)
-    """Those of which the right value is known."""
+    """Wrong fields of which the right value is known."""
     findings: list[Finding] = dataclasses.field(default_factory=list)
     damage_count: int = 0
     """Findings that are damage, also those of which only a hundred are kept."""
@@ -175,7 +175,7 @@ def _verify(
             log_min=log.min_offset,
             settled=settled,
             root=config.store_path_root_dir,
-            not_deleted=NotDeleted(config, queues),
+            restorable=RestorableQueues(config, queues),
             index=index,
         )
         index_verifier = IndexVerifier(index.files, findings, log_min=log.min_offset, settled=settled)

@@ -131,7 +131,7 @@ class QueueVerifier:
         log_min: int,
         settled: bool,
         root: str,
-        not_deleted: Container[tuple[str, int]],
+        restorable: Container[tuple[str, int]],
         index: IndexService | None = None,
         in_middle: bool = False,
     ) -> None:
@@ -145,7 +145,7 @@ class QueueVerifier:
         self._log_min = log_min
         self._settled = settled
         self._root = root
-        self._not_deleted = not_deleted
+        self._restorable = restorable
         self._in_middle = in_middle
         self._states: dict[tuple[bytes, int], _State] = {}
         self._fillers = False
@@ -167,7 +167,7 @@ class QueueVerifier:
             self._wrong_field(chunk, row, STORE_TIMESTAMP, at, said, _i64(right), seen)
         undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
         if undecided.any():
-            wrongly = list(self._witnesses.visible(scan, columns, np.flatnonzero(undecided)))
+            wrongly = list(self._witnesses.wrongly_hidden(scan, columns, np.flatnonzero(undecided)))
             for found in wrongly:
                 self._wrong_place(chunk, found)
                 undecided[found.row] = False
@@ -209,8 +209,8 @@ class QueueVerifier:
         return state
 
     def _check_fast(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
-        """The fast path: whether the rows of one queue go on where it was and all match their units. Nothing is noted
-        if not."""
+        """The fast path: returns True if the rows of one queue continue it and all match their units. Nothing is
+        noted if not."""
         scan = chunk.scan
         topic, queue_id = scan.topics[scan.topic_id[rows[0]]], int(scan.queue_id[rows[0]])
         offsets = scan.queue_offset[rows]
@@ -535,7 +535,7 @@ class QueueVerifier:
             self._findings.add(finding, count)
         queue = state.queue
         if state.missing:
-            deleted = queue is None and (topic, queue_id) not in self._not_deleted
+            deleted = queue is None and (topic, queue_id) not in self._restorable
             if queue is None:
                 path, position = f"{self._root}/consumequeue/{topic}/{queue_id}", 0
                 text = f"the queue is not there; the log has {count_text(state.missing, 'record')} of it"

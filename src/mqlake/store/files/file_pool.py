@@ -9,7 +9,7 @@ A descriptor in use is not in the pool, so nobody can close it under the user; a
 meanwhile opens another one. Files are told apart by object, never by path: a file that is deleted and made
 again is another PooledFile, and a descriptor of the old one is never used for the new one.
 
-Recovery looks before it writes: between `hold` and `carry_out` nothing is deleted or erased, only noted.
+Recovery looks before it writes: between `defer_changes` and `apply_deferred` nothing is deleted or erased, only noted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ Buffer = bytes | memoryview
 
 CAPACITY_MAX = 16 * 1024
 OLDEST_EACH = 8
-"""Of so many descriptors that are closed as there are too many, one is the oldest and the others the newest. Dispatch
-writes to queues in turn: where these are more than the descriptors, the oldest is always the next that is needed."""
+"""When there are too many descriptors, one of this many that are closed is the oldest, the others are the newest.
+Dispatch writes to queues in turn: where these are more than the descriptors, the oldest is always the next that is
+needed."""
 ERASE_CHUNK = 1 << 20
 
 
@@ -72,12 +73,12 @@ class FilePool:
     def __del__(self) -> None:
         self.close()
 
-    def hold(self) -> None:
-        """From now on deleting and erasing are only noted: the files stay as they are until `carry_out`."""
+    def defer_changes(self) -> None:
+        """From now on deleting and erasing are only noted: the files stay as they are until `apply_deferred`."""
         self._held = []
 
-    def carry_out(self) -> None:
-        """Does what was noted since `hold`, in its order; from now on everything is done at once again."""
+    def apply_deferred(self) -> None:
+        """Does what was noted since `defer_changes`, in its order; from now on everything is done at once again."""
         held, self._held = self._held, None
         for change in held or ():
             change()
@@ -121,8 +122,8 @@ class FilePool:
             self._give_back(file, fd)
 
     def first_hole(self, file: PooledFile) -> int:
-        """Where the first part without allocated blocks begins: from there on nothing was ever written in
-        order. The file's size when it has no hole (or the file system cannot tell)."""
+        """Returns the first position without allocated blocks: from there on nothing was ever written in order. The
+        file's size when it has no hole (or the file system cannot tell)."""
         fd = self._take(file)
         try:
             return os.lseek(fd, 0, os.SEEK_HOLE)

@@ -35,21 +35,22 @@ from mqlake.store.files.memory import libc, lock_memory, unlock_memory
 
 OS_PAGE_SIZE = 4096
 ZERO_SIZE = bytes(4)
-"""What follows the last record: a size of zero, nothing is there yet."""
+"""Follows the last record: a size of zero says that nothing is there yet."""
 _PROBE = bytearray(1)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux
 MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
 READY_BYTES = 4 << 20
-"""Of zeros after the records, which are in the page cache for the next puts (PrefaultService)."""
+"""Zeros after the records that are kept in the page cache for the next puts (PrefaultService)."""
 
 SAMPLE_BYTES = 512 * 1024
-"""Of so many the first page is looked at: one that the kernel has given up is seldom alone."""
+"""is_cached() tests one page in each piece of this size: evicted pages usually come in runs."""
 
 U8Array = npt.NDArray[np.uint8]
 
 
 def _order_keeper(machine: str) -> Callable[[], None] | None:
-    """What has a size be written after the record in front of it; None on a processor that writes in order."""
+    """Returns a function that makes a size visible only after the record in front of it; None on a processor that
+    writes in order."""
     kernels = None if machine in ("x86_64", "AMD64") else native.module("append")
     return None if kernels is None else kernels.keep_order
 
@@ -225,7 +226,7 @@ class MappedFile:
         return any(out[start : start + 4])
 
     def target_array(self) -> U8Array | None:
-        """Where compiled code may write records, or None when writing goes through the descriptor."""
+        """The memory into which compiled code may write records; None when writing goes through the descriptor."""
         if self.write_buffer is not None:
             return np.frombuffer(self.write_buffer, dtype=np.uint8)
         return None if self.without_mmap else self.array

@@ -21,7 +21,7 @@ def libc() -> ctypes.CDLL:
 
 
 def lock_memory(address: int, size: int, *, on_fault: bool = False) -> bool:
-    """Locks the pages of [address, address + size); whether the system let it.
+    """Locks the pages of [address, address + size); returns True if the system allowed it.
 
     `on_fault`: each page when it is first touched, so that none is made resident now (Linux 4.4; before it all are). To
     unmap pages unlocks them.

@@ -145,7 +145,7 @@ class PooledFileQueue:
         return None
 
     def missing(self) -> list[tuple[int, int]]:
-        """Where files are missing between others: the parts [start, end) of the data."""
+        """Returns the parts [start, end) of the data whose files are missing between others."""
         ends = ((before.file_from_offset + self.file_size, after) for before, after in pairwise(self.files))
         return [
             (end, after.file_from_offset)
@@ -154,7 +154,7 @@ class PooledFileQueue:
         ]
 
     def next_file_start(self, offset: int) -> int:
-        """Where the first file after `offset` begins; `max_offset` when there is none."""
+        """Returns the beginning of the first file after `offset`; `max_offset` when there is none."""
         number = bisect.bisect_right(self.files, offset, key=_start_of)
         return self.files[number].file_from_offset if number < len(self.files) else self.max_offset
 
@@ -251,7 +251,7 @@ class PooledFileQueue:
         return os.stat(self.files[-1].path).st_mtime_ns // 1_000_000 if self.files else -1
 
     def count_as_unflushed(self) -> None:
-        """Of the files that may hold bytes which are not on disk, nothing counts as flushed any more."""
+        """Marks all files that may hold bytes which are not on disk as unflushed."""
         if self.files:
             first = self.files[-UNFLUSHED_FILES_MAX:][0]
             self.flushed_where = min(self.flushed_where, first.file_from_offset)

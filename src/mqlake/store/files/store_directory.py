@@ -6,6 +6,7 @@ ROOT/commitlog/  consumequeue/  index/  config/  checkpoint  abort  lock
 from __future__ import annotations
 
 import os
+import stat
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
 from mqlake.formats.names import file_name_to_offset
@@ -14,12 +15,13 @@ from mqlake.message import LMQ_PREFIX
 ROCKSDB_MARK = "CURRENT"
 """A file that every RocksDB has, and nothing of RocketMQ's beside it."""
 ROCKSDB_QUEUES = ("consumequeue", "consumequeue_rocksdb")
-"""Where RocketMQ keeps consume queues with storeType=defaultRocksDB. 5.5 makes `rocksdbstore` in any case."""
+"""The directories in which RocketMQ keeps consume queues with storeType=defaultRocksDB. 5.5 makes `rocksdbstore` in
+any case."""
 NOT_THE_STORES = frozenset({"users", "acls"})
 """RocksDB directories in config/ that access control deals with."""
 
 LIGHT_QUEUE_OFFSETS = os.path.join("config", "lmqConsumerOffset.json")
-"""Where RocketMQ's broker keeps the progress of all groups with enableLmq=true, in ordinary queues too."""
+"""The file in which RocketMQ's broker keeps the progress of all groups with enableLmq=true, in ordinary queues too."""
 
 STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "abort", "lock")
 
@@ -27,14 +29,11 @@ STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "
 def check_is_store(root: str, *, must_exist: bool) -> None:
     """Raises NotAStoreError for a directory that holds something else (or is missing, when it must exist),
     ForeignFormatError for a kind of store that is not supported, OSError if it cannot be read."""
+    check_is_directory(root, must_exist=must_exist)
     try:
         names = set(os.listdir(root))
     except FileNotFoundError:
-        if must_exist:
-            raise NotAStoreError(f"{root}: there is no such directory") from None
         return
-    except NotADirectoryError:
-        raise NotAStoreError(f"{root}: a store is a directory") from None
     if any(name.startswith("dledger-") for name in names):
         raise ForeignFormatError(f"{root}: a DLedger store; only the classic commit log is handled")
     known = names.intersection(STORE_ENTRIES)
@@ -52,10 +51,20 @@ def check_is_store(root: str, *, must_exist: bool) -> None:
         )
 
 
-def check_is_directory(root: str) -> None:
-    """Raises NotAStoreError for what is there and is no directory."""
-    if os.path.exists(root) and not os.path.isdir(root):
-        raise NotAStoreError(f"{root}: a store is a directory")
+def check_is_directory(root: str, *, must_exist: bool = False) -> None:
+    """Raises NotAStoreError for a file, or when nothing is there and must_exist is set; OSError."""
+    if reason := why_not_a_directory(root, must_exist=must_exist):
+        raise NotAStoreError(f"{root}: {reason}")
+
+
+def why_not_a_directory(root: str, *, must_exist: bool) -> str:
+    """Returns what is wrong with the path of a store; empty for a directory. OSError."""
+    try:
+        return "" if stat.S_ISDIR(os.stat(root).st_mode) else "a store is a directory"
+    except FileNotFoundError:
+        return "there is no such directory" if must_exist else ""
+    except NotADirectoryError:
+        return "a store is a directory"
 
 
 def _has_log_file(directory: str) -> bool:

@@ -76,7 +76,7 @@ class GroupTransferService:
             self._wake()
 
     def acknowledged(self) -> bool:
-        """A slave has acknowledged more: finishes the puts that have enough now. Whether any still wait."""
+        """A slave has acknowledged more: finishes the puts that have enough now. Returns True if any still wait."""
         acks = sorted(self._ack_offsets(), reverse=True)
         done: list[PutMessageFuture] = []
         with self._lock:
@@ -128,7 +128,7 @@ class GroupTransferService:
 
 
 def _reached(acks: Sequence[int], need_ack: int) -> int:
-    """What need_ack - 1 slaves have; `acks` from the largest."""
+    """Returns the offset that need_ack - 1 slaves have; `acks` from the largest."""
     if need_ack <= 1:
         return 1 << 62
     return acks[need_ack - 2] if len(acks) >= need_ack - 1 else -1

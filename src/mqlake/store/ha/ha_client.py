@@ -39,7 +39,7 @@ RETRY_S = 5.0
 VERIFY_BYTES = 64 * 1024
 """Bytes of the own log's end that a connection begins with."""
 TELLING_BYTES = 64
-"""Of these, so many at least are not zero."""
+"""At least so many of them are not zero."""
 ZERO = b"\0"
 PARTIAL_BYTES = 4 << 20
 """Room for bytes that are no whole record yet, to begin with."""
@@ -56,7 +56,7 @@ class ClientState(enum.Enum):
 
 
 class Trouble(enum.Enum):
-    """What keeps a slave from following its master."""
+    """The reason why a slave does not follow its master."""
 
     NONE = "none"
     UNREACHABLE = "unreachable"
@@ -80,7 +80,7 @@ class ClientSettings:
     housekeeping_s: float = 20.0
     verify_bytes: int = VERIFY_BYTES
     in_place_min: int = 64 * 1024
-    """Of a frame, so many bytes at least are worth a place of their own to be received in."""
+    """Bytes of a frame from which on they are received in place."""
 
 
 class HAClient:
@@ -124,7 +124,7 @@ class HAClient:
         self._header = bytearray()
         self._body_left = 0
         self._offset = 0
-        """Of the next byte of a body."""
+        """Physical offset of the next byte of a body."""
         self._verify_until = 0
         self._verify_from = 0
         self._verify_less = False
@@ -222,7 +222,7 @@ class HAClient:
         self.state = ClientState.SHUTDOWN
 
     def take_output(self) -> bytes:
-        """What to send to the master now."""
+        """Returns the bytes to send to the master now."""
         output = bytes(self._output)
         self._output.clear()
         return output
@@ -275,8 +275,8 @@ class HAClient:
     # --- what the master sends
 
     def room(self) -> memoryview | None:
-        """Where the next bytes belong, if they are many of one frame: receive them there, and give their number as
-        `in_room`, to save a copy. To be used at once."""
+        """Returns the memory for the next bytes, if they are many of one frame: receive them there, and give their
+        number as `in_room`, to save a copy. To be used at once."""
         if (
             self._body_left < self._settings.in_place_min
             or self.state is not ClientState.TRANSFER

@@ -186,7 +186,7 @@ class HAClientService(ServiceThread):
 
 
 def _send(sock: socket.socket, output: bytes) -> None:
-    """A report has room in the socket's buffer, unless the master reads nothing."""
+    """Sends a report, which has room in the socket's buffer unless the master reads nothing."""
     try:
         sent = sock.send(output, socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -56,8 +56,8 @@ class HAConnection:
         self.slave_request_offset = -1
         self.slave_ack_offset = -1
         self.confirmed_offset = -1
-        """What counts for puts that wait: -1 until a report goes beyond the first. The first one says where to begin,
-        and the slave may still find that its bytes before that are not this log's."""
+        """The acknowledged offset that counts for waiting puts: -1 until a report goes beyond the first. The first
+        one says where to begin, and the slave may still find that its bytes before that are not this log's."""
         self.next_transfer_offset = self._began_at = -1
         self.closed_because = ""
         self.is_superseded = False
@@ -69,7 +69,7 @@ class HAConnection:
         self._settings = settings
         self._on_report = on_report
         self.member: Member | None = None
-        """Who it is, in a group with failover."""
+        """The slave's identity in a group with failover."""
         self._on_hello = on_hello
         self._welcome = b""
         self._partial = b""
@@ -151,7 +151,7 @@ class HAConnection:
         return True
 
     def _first_offset(self) -> int:
-        """Where an empty slave begins. RocketMQ sends the last file only."""
+        """Returns the offset at which an empty slave begins. RocketMQ sends the last file only."""
         if not self._settings.from_last_file:
             return self._log.min_offset
         log_end = self._log.max_offset

@@ -75,7 +75,7 @@ class _Peer:
         self.pending: list[memoryview] = []
         self.wants_write = False
         self.loop: asyncio.AbstractEventLoop | None = None
-        """Who reads its reports, if it is not the thread."""
+        """The event loop that reads the slave's reports, if the thread does not."""
 
 
 class HAService:
@@ -258,14 +258,15 @@ class HAService:
         ]
 
     def ack_offsets(self) -> list[int]:
-        """What each slave has acknowledged. In a group with failover the one end before which all in the in-sync set
-        have everything: as if there were one slave."""
+        """Returns the offset that each slave has acknowledged. In a group with failover the one end before which all
+        in the in-sync set have everything: as if there were one slave."""
         if self.membership is not None:
             return [self._confirm(self.membership)]
         return [connection.confirmed_offset for connection in self._counted()]
 
     def acks(self) -> dict[Member, int]:
-        """What each connected replica of the group has acknowledged; of two connections of one the later counts."""
+        """Returns the offset that each connected replica of the group has acknowledged; of two connections of one
+        the later counts."""
         found = {}
         for peer in self._peers:
             connection = peer.connection
@@ -420,7 +421,7 @@ class HAService:
         return max(0.0, until - now)
 
     def _grew_since(self) -> bool:
-        """Declares that the thread sleeps; whether the log has grown just before."""
+        """Declares that the thread sleeps; returns True if the log has grown just before."""
         self._sleeping = True
         log_end = self._log.max_offset
         if any(
@@ -516,7 +517,7 @@ class HAService:
         self._close_if_ended(peer)
 
     def _pump_all(self) -> bool:
-        """Sends what there is to send; whether more is there already."""
+        """Sends what is waiting. Returns True if more is ready."""
         more = False
         for peer in list(self._peers):
             more |= self._pump(peer)
@@ -593,7 +594,7 @@ def _close_socket(peer: _Peer) -> None:
 
 
 def _after(buffers: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of the buffers after so many bytes."""
+    """Returns the buffers without their first `sent` bytes."""
     for number, buffer in enumerate(buffers):
         if sent < len(buffer):
             return [buffer[sent:], *buffers[number + 1 :]]

@@ -36,7 +36,7 @@ class Membership:
         self.own = own
         self.clock = clock
         self.epoch = 0
-        """Of the master whose log this is: this broker's while it leads, else of the one it follows."""
+        """Epoch of the master whose log this is: this broker's while it leads, else of the one it follows."""
         self.confirmed = 0
         """Never falls while this broker leads."""
         self.refusal = "no master is elected"

@@ -1,4 +1,4 @@
-"""What travels between master and slave, and the logs that the two ends work on.
+"""The bytes that travel between master and slave, and the logs that the two ends work on.
 
     slave ─▶ master    i64 offset                                    "I have everything before it", 8 bytes
     master ─▶ slave    i64 physical offset │ i32 size │ size bytes   commit log bytes as they lie in the file
@@ -67,7 +67,7 @@ class ReplicaLog(Protocol):
 
     @property
     def acknowledged_offset(self) -> int:
-        """What may be reported: max_offset, or less where reports wait for the disk."""
+        """The offset that may be reported: max_offset, or less where reports wait for the disk."""
         ...
 
     @property

@@ -21,7 +21,7 @@ class Replicas(Protocol):
         ...
 
     def confirmed_end(self) -> int | None:
-        """What may be shown to consumers; None: everything."""
+        """The physical offset up to which consumers may see messages; None: everything."""
         ...
 
     def needed_from(self) -> int | None:

@@ -60,7 +60,7 @@ class IndexKeys(NamedTuple):
     physical_offset: Int64s
     store_timestamp: Int64s
     last_physical_offset: int
-    """Of the last record, which may have none."""
+    """Physical offset of the last record, which may have none."""
 
 
 class IndexService:
@@ -240,7 +240,7 @@ class IndexService:
             self._closing = None
 
     def _new_name(self) -> str:
-        """Of this moment, or the first later one that sorts after the newest file and is free."""
+        """Returns a name of this moment, or of the first later one that sorts after the newest file and is free."""
         time = self._clock()
         newest = file_time(os.path.basename(self.files[-1].path)) if self.files else None
         if newest is not None:  # of the same millisecond, or the clock was set back

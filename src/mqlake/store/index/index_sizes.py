@@ -70,7 +70,8 @@ def usual_sizes(size: int) -> tuple[int, int] | None:
 
 
 def any_sizes(size: int) -> tuple[int, int] | None:
-    """Of the pairs with this length the one nearest to four entries a slot; None for a length that no file has."""
+    """Returns the pair of sizes with this file length that is nearest to four entries a slot; None for a length that
+    no file has."""
     words, rest = divmod(size - INDEX_HEADER_SIZE, HASH_SLOT_SIZE)
     if rest or words < 1 + INDEX_SIZE // HASH_SLOT_SIZE:
         return None

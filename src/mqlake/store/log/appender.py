@@ -38,9 +38,9 @@ class NoFileError(Exception):
 
 
 class Written(NamedTuple):
-    """What a Write wrote: so many `records` of `size` bytes together, the first of `first_size` bytes; and the records,
-    bytes and sends (a batch is one) of each queue. With NO_ROOM records nothing was written, and `size` bytes are
-    needed; without any nothing, for good."""
+    """The result of a Write: so many `records` of `size` bytes together, the first of `first_size` bytes; and the
+    records, bytes and sends (a batch is one) of each queue. With NO_ROOM records nothing was written, and `size`
+    bytes are needed; without any nothing, for good."""
 
     records: int
     size: int
@@ -68,14 +68,14 @@ class Write(Protocol):
 
 
 class Appended(NamedTuple):
-    """Where records went: physical offset of the first and one past the last, and what was written."""
+    """The place of appended records: physical offset of the first and one past the last, and what was written."""
 
     wrote_offset: int
     end_offset: int
     store_timestamp: int
     written: Written
     queue_offsets: Sequence[int]
-    """Of the first message of each queue."""
+    """Queue offset of the first message of each queue."""
     pagecache_rt: int = 0
     """ms for which it held the lock."""
 

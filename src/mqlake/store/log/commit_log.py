@@ -343,7 +343,7 @@ class CommitLog:
             return self._no_file(error.size)
 
     def _shared_properties(self, batch: MessageExtBatch) -> bytes:
-        """What each message of a classic batch gets of the batch's properties."""
+        """Returns the properties of a classic batch that each of its messages gets."""
         return properties_to_bytes(batch.properties) if self.config.batch_inherits_properties else b""
 
     def _put_batch(self, batch: MessageExtBatch, topic: bytes, version: int) -> PutMessageResult:

@@ -92,7 +92,7 @@ class Fence:
 
 @dataclasses.dataclass(slots=True)
 class LogEnd:
-    """Where the log ends (physical offset), and what has to be fenced off before that."""
+    """The end of the log (physical offset), and what has to be fenced off before that."""
 
     end: int
     last_timestamp: int
@@ -122,7 +122,7 @@ class LogEndFinder:
         force_prop_crc: bool,
         progress: Progress | None = None,
     ) -> None:
-        """`flushed_until` (ms): messages stored earlier had been flushed. `is_known(scan, record)`: whether a
+        """`flushed_until` (ms): messages stored earlier had been flushed. `is_known(scan, record)`: True if a
         consume queue points to the record."""
         self._reader = reader
         self._exit = last_exit

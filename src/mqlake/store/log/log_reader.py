@@ -40,7 +40,8 @@ CHUNK_RECORDS = 8192
 
 SCANNERS = 2
 PIECE_BYTES = 8 << 20
-"""What one thread reads and scans before it is another one's turn. Its scan and the work on it find it in the cache."""
+"""Bytes that one thread reads and scans before it is another one's turn. Its scan and the work on it find it in the
+cache."""
 BUFFER_PIECES = 2
 """So large is the buffer for a piece, which ends only where a record does. Larger ones are scanned where they are."""
 PIECES_AHEAD = 4
@@ -229,7 +230,7 @@ class Hole:
     kind: HoleKind
     path: str
     position: int
-    """Where it begins in the file."""
+    """Position of the hole in its file."""
     start: int
     end: int
     reason: str
@@ -450,7 +451,7 @@ class LogReader:
     ) -> LogWalk:
         """A walk from physical offset `start` (None: the first).
 
-        `is_known(scan, record)`: whether a consume queue points to a record, which then is not stale. `known_until`:
+        `is_known(scan, record)`: True if a consume queue points to a record, which then is not stale. `known_until`:
         the physical offset that the consume queues of a cleanly closed store reach.
         """
         return LogWalk(self, start, is_known or _nothing_known, known_until, progress)

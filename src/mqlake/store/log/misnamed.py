@@ -29,11 +29,11 @@ PHYSICAL_OFFSET_POSITION = 28
 MAGICS = tuple(code.to_bytes(4, "big", signed=True) for code in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
 SEARCH_BYTES = 16 << 20
 HEAD_BYTES = 4096
-"""Zeros at its beginning make a file one that may be empty."""
+"""Bytes at the beginning of a file; zeros there make it one that may be empty."""
 
 
 def misnamed_text(right: str) -> str:
-    """What is wrong with a file whose path should be `right`, and what to do."""
+    """Says what is wrong with a file whose path should be `right`, and what to do."""
     return (
         f"its records are those of {os.path.basename(right)}: `mqlake store repair` gives it that name back"
     )

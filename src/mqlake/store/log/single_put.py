@@ -29,7 +29,7 @@ Put = Callable[[MessageExtBrokerInner], PutMessageResult | None]
 
 
 class Flags(Protocol):
-    """What stops messages: an object with this slot, 0 while nothing does."""
+    """Holds a slot that stops messages; 0 while nothing does."""
 
     flag_bits: int
 
@@ -144,11 +144,11 @@ class SinglePut:
 
     @property
     def slowest_lately_ms(self) -> int:
-        """Of the slowest put since the last call of take_slowest()."""
+        """Milliseconds of the slowest put since the last call of take_slowest()."""
         return self._native.slow_ms if self._native is not None else 0
 
     def take_slowest(self) -> tuple[int, str, int]:
-        """Of the slowest put since the last call: ms, the topic ("" when it was forgotten), bytes of the body."""
+        """Returns the slowest put since the last call: ms, the topic ("" when it was forgotten), bytes of the body."""
         if self._native is None or not (ms := self._native.slow_ms):
             return 0, "", 0
         topic, size = self._native.slow_topic, self._native.slow_size

@@ -117,7 +117,8 @@ class BatchConsumeQueue(UnitQueue):
         return self._units(number * BCQ_STORE_UNIT_SIZE, count)
 
     def roll_next_file(self, message_offset: int) -> int:
-        """Where to go on when nothing can be had at `message_offset`: the next batch, or the queue's end."""
+        """Returns the offset to go on at when nothing can be had at `message_offset`: the next batch, or the queue's
+        end."""
         unit = self._unit(self._first_where(lambda unit: unit.msg_base_offset > message_offset))
         return self.max_offset_in_queue if unit is None else unit.msg_base_offset
 

@@ -98,8 +98,8 @@ class ConsumeQueue(UnitQueue):
         return max_physic_offset
 
     def _is_lost(self, first: int, end: int) -> bool:
-        """Where pre-blanks come before or after them, the messages were missing already when the next file was begun
-        (see _place)."""
+        """Returns True for a lost part, False for pre-blanks: with more of them before or after it, the messages
+        were missing already when the next file was begun (see _place)."""
         around = map(self._unit, (first - 1, end))
         return not any(unit is None or self.is_blank(unit) for unit in around)
 
@@ -174,8 +174,8 @@ class ConsumeQueue(UnitQueue):
         self.max_physic_offset = max_physic_offset
 
     def _place(self, offset: int, data: Buffer) -> tuple[int, Buffer]:
-        """Where units go that do not follow the last one, and the bytes to write there: pre-blanks in front,
-        or what is there already left out."""
+        """Returns the place of units that do not follow the last one, and the bytes to write there: pre-blanks in
+        front, or what is there already left out."""
         end, file_size = self.files.max_offset, self.files.file_size
         file_start = offset - offset % file_size
         is_accepted = 0 < offset == self.lost_end * CQ_STORE_UNIT_SIZE

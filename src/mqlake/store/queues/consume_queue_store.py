@@ -84,7 +84,7 @@ class ConsumeQueueStore:
         self.lost_ends = LostEnds(config)
         self.logics_msg_timestamp = 0
         # set while the log is dispatched again: the (topic, queue id) that may be made, so that nothing deleted returns
-        self.only_missing: Container[tuple[str, int]] | None = None
+        self.may_create: Container[tuple[str, int]] | None = None
         # topics of which records were dispatched meanwhile, and got no queue
         self.left_out: set[str] = set()
         self._config = config
@@ -245,7 +245,7 @@ class ConsumeQueueStore:
         return any(self.with_gaps())
 
     def stop_at_gaps(self, stop: bool) -> None:
-        """Whether queues that lack units get none after them, until cut_gaps() and the whole log."""
+        """Sets that queues which lack units get none after them, until cut_gaps() and the whole log."""
         self._stops_at_gaps = stop
         for queue in self:
             if isinstance(queue, ConsumeQueue):
@@ -346,7 +346,7 @@ class ConsumeQueueStore:
         queue = None if queues is None else queues.get(queue_id)
         if queue is None:
             place = topic.decode("utf-8", "replace"), queue_id
-            if self.only_missing is not None and self.get(*place) is None and place not in self.only_missing:
+            if self.may_create is not None and self.get(*place) is None and place not in self.may_create:
                 self.left_out.add(place[0])
                 return None
             if not _may_name_a_directory(topic):

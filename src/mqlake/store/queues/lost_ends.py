@@ -1,4 +1,4 @@
-"""Where consume queues ended before a loss was accepted: their next messages get queue offsets from there on.
+"""The ends of consume queues before a loss was accepted: their next messages get queue offsets from there on.
 
     config/lostQueueEnds.json    {"queues": {"Orders": {"0": 250}}}
 

@@ -1,4 +1,4 @@
-"""Where consume queues end, checked against what else is known of it, before a start believes them.
+"""Checks the ends of consume queues against what else is known of them, before a start believes them.
 
     queue-ends.json    at a clean end: each queue's end, so that one whose files are gone is noticed; none of RocketMQ's
     the last unit      has to lead to a record of its size: a flipped one would make the queue pass over messages
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, int]
 
 QUEUES_MAX = 1 << 31
-"""Of a topic whose entry does not say how many it has."""
+"""Queues of a topic whose entry does not say how many it has."""
 DROPPED_MAX = 64
 """Units at the end of one queue that are looked at; with more of them it is the log that ends early."""
 
@@ -80,8 +80,8 @@ def topics_of_config(config: MessageStoreConfig) -> dict[str, int] | None:
         return None
 
 
-class NotDeleted(Container[Place]):
-    """Which queues that are not there may be made when the log has messages of them: those of deleted topics may not.
+class RestorableQueues(Container[Place]):
+    """The missing queues that may be made when the log has messages of them: not those of deleted topics.
 
     A topic is there when one of its queues is, or when topics.json has it; without that file, when the store has
     ended cleanly with it. What nobody knows anything about may be made.
@@ -170,7 +170,7 @@ class DoubtfulEnds:
                 and last_unit_is_wrong(queue, commit_log, delay_levels)
             ):
                 places.append(int(queue.last_unit()[0]))
-                queue.drop_last()
+                queue.hide_last_unit()
             if looked_at:
                 self._ends.append(known)
             if places or queue.ends_in_damage:
@@ -193,7 +193,7 @@ class DoubtfulEnds:
         return max((queue.max_physic_offset for queue in queues), default=-1)
 
     def lost(self, log_end: int) -> list[QueueEnd]:
-        """Where the queues ended that had messages from `log_end` on."""
+        """Returns the ends of the queues that had messages from `log_end` on."""
         return [end for end, reached in self._ends if reached > log_end]
 
     def settle(self, log_end: int) -> None:
@@ -201,5 +201,5 @@ class DoubtfulEnds:
         record, which keeps its queue offset. OSError."""
         for queue, end, places in self._dropped:
             if queue.files.max_offset < end and any(place < log_end for place in places):
-                queue.take_back(end, log_end)
+                queue.unhide_until(end, log_end)
             queue.erase_rest()

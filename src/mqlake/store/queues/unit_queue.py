@@ -211,13 +211,13 @@ class UnitQueue(ABC):
         """The newest unit as a tuple that begins with physical offset and size; None when there is none."""
         return None if self.is_empty else self._unit(self.files.max_offset // self.unit_size - 1)
 
-    def drop_last(self) -> None:
+    def hide_last_unit(self) -> None:
         """Ends before the newest unit, which stays on the disk until it is written over or erased."""
         self.files.max_offset -= self.unit_size
         self.files.flushed_where = min(self.files.flushed_where, self.files.max_offset)
         self._look_at_last()
 
-    def take_back(self, end: int, log_end: int) -> None:
+    def unhide_until(self, end: int, log_end: int) -> None:
         """Ends at byte `end` again, after units that were dropped; none of them reaches past the log's end."""
         self.files.max_offset = end
         self._look_at_last()

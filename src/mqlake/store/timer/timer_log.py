@@ -159,11 +159,11 @@ class TimerLog:
         self.flushed = self.end
 
     def file_start(self, position: int) -> int:
-        """Where the file of a position begins."""
+        """Returns the beginning of the file that has a position."""
         return position - position % self.file_size
 
     def last_position(self) -> int:
-        """Of the last unit, -1 if there is none."""
+        """Position of the last unit, -1 if there is none."""
         if self.end <= self.start:
             return -1
         base = self.file_start(self.end - 1)
@@ -221,7 +221,7 @@ class TimerLog:
         return file
 
     def flush(self) -> None:
-        """What was written is on the disk. OSError."""
+        """Flushes everything that was written to the disk. OSError."""
         end = self.end if not self._pending else self._pending_start
         for file in self._files:
             if file.is_dirty:

@@ -135,7 +135,7 @@ class TimerMessageStore:
         self._trouble = ThrottledLog(logger)
         self._topic_hashes: dict[str, int] = {}
         self._recalls: Recalls = {}
-        """Those whose messages are counted out already."""
+        """Recalls whose messages are counted out already."""
         self._catching_up = True
         self._is_promoted = False
         self._seen_until = 0
@@ -303,7 +303,7 @@ class TimerMessageStore:
         return min(slots * self.precision_ms, max(self._step(kept_ms), 2 * self.precision_ms), DELAY_MAX_MS)
 
     def _enqueue(self) -> bool:
-        """Puts what has come into the wheel, a few chunks of it; whether that was all. OSError."""
+        """Puts what has come into the wheel, a few chunks of it; returns True if that was all. OSError."""
         if self._config.timer_stop_enqueue:
             return True
         for _ in range(ROUND_CHUNKS):
@@ -769,7 +769,7 @@ class TimerMessageStore:
             self._recount()
 
     def _recount(self) -> None:
-        """What waits, counted from the timer log: what the counts are off by is put right."""
+        """Corrects the counts of waiting messages by a count of the timer log."""
         self._next_recount = time.monotonic() + RECOUNT_S
         known = self.metrics.timing_counts()
         self._recalls = recalls_by_step(
@@ -814,7 +814,7 @@ class TimerMessageStore:
     # ------------------------------------------------------------------ for masters and slaves
 
     def checkpoint_bytes(self) -> bytes:
-        """What GET_TIMER_CHECK_POINT answers: 56 bytes."""
+        """The answer to GET_TIMER_CHECK_POINT: 56 bytes."""
         return self._checkpoint.data.encode()
 
     def set_checkpoint(self, body: bytes) -> None:
@@ -860,7 +860,7 @@ class TimerMessageStore:
 
     @property
     def offset_behind(self) -> int:
-        """Messages that are not in the wheel yet."""
+        """Number of messages that are not in the wheel yet."""
         queue = timer_queue(self._store)
         return max(0, (queue.max_offset_in_queue if queue is not None else 0) - self.commit_queue_offset)
 
@@ -903,7 +903,7 @@ class TimerMessageStore:
 
     @property
     def recovered(self) -> Recovered:
-        """What the start has found."""
+        """Findings of the start."""
         return self._replay
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a timer message when it is put: it goes to rmq_sys_wheel_timer, and its properties say the rest.
+"""Prepares a timer message for its put: it goes to rmq_sys_wheel_timer, and its properties say the rest.
 
     TIMER_DELAY_SEC=90, TIMER_DELAY_MS=90000 or TIMER_DELIVER_MS=1700000090000         (the first that is there counts)
        └─▶ TIMER_OUT_MS=1700000089000   the step before: steps are 1 s, and what is due in one is delivered at its end
@@ -91,8 +91,8 @@ class TimerPut:
         msg.queue_id = 0
 
     def _is_congested(self, out: int) -> bool:
-        """The fuller a step, the more is refused, from one limit on; all from twice of it (RocketMQ refuses less the
-        fuller it is)."""
+        """Returns True for a message to refuse: the fuller its step, the more are refused, from one limit on; all
+        from twice of it (RocketMQ refuses less the fuller it is)."""
         limit = self._config.timer_congest_num_each_slot
         num = self.slot_num(out)
         return num > limit and (num >= 2 * limit or random.random() * limit < num - limit)

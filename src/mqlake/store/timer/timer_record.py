@@ -1,4 +1,4 @@
-"""What a record of rmq_sys_wheel_timer, or a copy that was delivered, says of its timer."""
+"""The timer of a record of rmq_sys_wheel_timer, or of a copy that was delivered."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def roll_times(properties: Mapping[str, str]) -> int:
 
 
 class Copies:
-    """What the timers have written, delivered or rolled: it is not written again after a crash.
+    """The messages that the timers have delivered or rolled: they are not written again after a crash.
 
     After a crash a message may be rolled at other times than before it, so where its copies have come to counts, and
     not how: what was rolled more often, or delivered, is not stored once more.

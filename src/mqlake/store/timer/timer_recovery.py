@@ -1,4 +1,5 @@
-"""Where the timers go on when a store is opened, and the wheel made again, from what can be relied on.
+"""Finds the places where the timers go on when a store is opened, and makes the wheel again, from what can be relied
+on.
 
     commit log ─▶ queue of rmq_sys_wheel_timer ─▶ timer log ─▶ timer wheel      each can be made from the one before
                               └── timercheck: what is before lastTimerQueueOffset was put into the log, or delivered;
@@ -54,15 +55,15 @@ class Recovered:
     read_time: int
     """ms: what is due before was delivered."""
     queue_offset: int
-    """Of rmq_sys_wheel_timer: where to go on."""
+    """Queue offset of rmq_sys_wheel_timer to go on at."""
     replay_until: int
     """Queue offset before which all was in the log, or delivered, once."""
     known: Int64s
     """Physical offsets (ascending) of the messages from `queue_offset` on that the timer log has."""
     copies: Copies
-    """Those that `read_time` does not tell of."""
+    """Copies that `read_time` does not tell of."""
     rolled: dict[TimerKey, int]
-    """What is to be read again in many turns, and how often it was rolled."""
+    """Messages to be read again in many turns, and how often each was rolled."""
     rebuilt: str = ""
     """Why the timer log was made again; empty if it was not."""
 
@@ -111,7 +112,7 @@ def copies(store: StoreView, start: int) -> Iterator[tuple[int, TimerRecord]]:
 
 
 def copies_from(store: StoreView, start: int) -> Copies:
-    """What the timers wrote from a physical offset on. -1: nothing."""
+    """Returns what the timers wrote from a physical offset on. -1: nothing."""
     found = Copies()
     if start >= 0:
         for _, record in copies(store, start):
@@ -278,8 +279,8 @@ class WaitingUnits:
         return np.flatnonzero(np.r_[True, self.steps[1:] != self.steps[:-1]][: len(self.steps)])
 
     def broken(self, oldest: int | None) -> str:
-        """Where a unit does not lead to the one before it in its slot; empty if all do. What is before position
-        `oldest` may be gone; None: it is not known what is."""
+        """Names a unit that does not lead to the one before it in its slot; empty if all do. Units before position
+        `oldest` may be gone; None: it is not known which are."""
         begins = self._begins()
         follows = np.setdiff1d(np.arange(len(self.steps)), begins, assume_unique=True)
         wrong = follows[self.previous[follows] != self.positions[follows - 1]]
@@ -319,7 +320,7 @@ def waiting_units(
 
 
 def _rolled(store: StoreView, queue: ConsumeQueue, low: int, high: int) -> dict[TimerKey, int]:
-    """What was put into the wheel again later on: its earlier records have been read."""
+    """Returns what was put into the wheel again later on: its earlier records have been read."""
     found: dict[TimerKey, int] = {}
     offset = low
     while offset < high:

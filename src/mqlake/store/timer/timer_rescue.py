@@ -27,7 +27,7 @@ class Rescue:
         self.asked = 0
         """Up to this offset the commit log is to be left."""
         self.moved_until = 0
-        """What waits before this offset of the commit log is stored elsewhere too, or lost."""
+        """Messages before this offset of the commit log are stored elsewhere too, or lost."""
         self.moved = self.lost = 0
         """Messages since the start."""
         self.left: list[int] = []

@@ -1,4 +1,5 @@
-"""What waits in a store's timers, and whether its files agree, without writing anything; also beside a running broker.
+"""Lists the messages that wait in a store's timers, and checks that its files agree, without writing anything; also
+beside a running broker.
 
     queue of rmq_sys_wheel_timer ─┬─ what the timer log has, and timercheck says is not delivered ─┐
                                   └─ what comes after its last unit ───────────────────────────────┴─▶ by due time
@@ -53,7 +54,7 @@ class PendingTimer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimerState:
-    """Of the files."""
+    """State of the timer files."""
 
     waiting: int
     """Messages, recalls not counted; those too that the wheel does not have yet."""
@@ -61,9 +62,9 @@ class TimerState:
     """ms since 1970; 0 if none waits."""
     last_due: int
     read_time: int
-    """What is due before has been delivered."""
+    """Messages due before this time have been delivered."""
     queue_offset: int
-    """Of rmq_sys_wheel_timer: up to where its messages are in the timer log, or were delivered."""
+    """Queue offset of rmq_sys_wheel_timer: messages before it are in the timer log, or were delivered."""
     queue_end: int
     log_start: int
     log_end: int
@@ -110,7 +111,7 @@ class TimerView:
     def pending(
         self, *, topic: str | None = None, start_ms: int = 0, end_ms: int | None = None
     ) -> Iterator[PendingTimer]:
-        """What waits, in the order in which it is due; of one topic, or due in [start, end)."""
+        """Yields waiting messages in the order in which they are due; of one topic, or due in [start, end)."""
         keys = self._recalled()
         due, offsets, sizes, kinds = self._waiting
         chosen = (kinds & MAGIC_DELETE == 0) & (due >= start_ms)

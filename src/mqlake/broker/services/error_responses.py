@@ -1,4 +1,5 @@
-"""What RocketMQ puts into an answer before it looks at the request: a header whose numbers are 0, and a remark."""
+"""Error answers that carry the default response header, as RocketMQ's do when it has not looked at the request yet:
+numbers that are 0, and a remark."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import Answer, Connection, Processor
 from mqlake.remoting.headers.codec import CommandHeader
 
-NO_REMARK = "not set any response code"
+DEFAULT_REMARK = "not set any response code"
 """RocketMQ's remark in the answer of a processor that sets none, whatever its code."""
 
 
@@ -19,7 +20,7 @@ def refusal(error: ResponseError, fields: Mapping[str, str]) -> RemotingCommand:
     return RemotingCommand(error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=dict(fields))
 
 
-def refuse_with(header: CommandHeader, processor: Processor) -> Processor:
+def with_default_header(header: CommandHeader, processor: Processor) -> Processor:
     """The processor, with this header in the answers that refuse."""
     fields = header.encode()
 
