@@ -59,9 +59,9 @@ class WriteTarget:
 
 @dataclass
 class TableReport:
-    """The result of a run for one table. `rows`: one for each message that went in, though a table of latest rows keeps only
-    the last of each key. `conflicts`: commits that another one came before. `unkeyed`: messages without a key, which
-    a table of latest rows does not have."""
+    """The result of a run for one table. `rows`: one for each message that went in, though a table of latest rows keeps
+    only the last of each key. `conflicts`: commits that another one came before. `unkeyed`: messages without a key,
+    which a table of latest rows does not have."""
 
     topic: str
     table: str
