@@ -32,7 +32,7 @@ from bench.workload import make_log
 from mqlake.client.produce.producer import Producer
 from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
 from mqlake.lake.arrow.schema import COLUMNS, arrow_schema
-from mqlake.lake.log.splits import Damage, log_files, open_window, plan, walk
+from mqlake.lake.log.splits import Damage, log_files, open_window, splits_of_store, walk
 from mqlake.lake.log.storage import Storage
 from mqlake.message import Message, MessageExt
 from mqlake.spark.jobs.messages import Shape, shaped, write_store
@@ -161,7 +161,7 @@ def _parse_each(root: Path) -> int:
     """The same batches from the decoder of one record, a dictionary a row."""
     rows = 0
     schema = arrow_schema(tuple(COLUMNS))
-    for split in plan(str(root)):
+    for split in splits_of_store(str(root)):
         window = open_window(split)
         for scan in walk(split, window, verify="none"):
             assert not isinstance(scan, Damage)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from mqlake.lake.arrow.filters import RowFilter
-from mqlake.lake.log.splits import Damage, open_window, plan, walk
+from mqlake.lake.log.splits import Damage, open_window, splits_of_store, walk
 from mqlake.lake.options import LogOptions
 from mqlake.message import MessageExt
 from mqlake.spark.filters import conditions
@@ -52,7 +52,7 @@ def passing(root: Path, filters: list[ds.Filter], **options: str) -> list[int]:
     wanted = RowFilter(
         LogOptions.parse({"path": str(root), "unpack": "false", **options}), tuple(conditions(filters))
     )
-    for split in plan(str(root)):
+    for split in splits_of_store(str(root)):
         window = open_window(split)
         for scan in walk(split, window):
             assert not isinstance(scan, Damage)

@@ -18,14 +18,14 @@ from mqlake.formats.record import encode_record
 from mqlake.lake.arrow import rows
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema
-from mqlake.lake.log.splits import Damage, open_window, plan, walk
+from mqlake.lake.log.splits import Damage, open_window, splits_of_store, walk
 from mqlake.message import host_bytes
 from tests.spark.stores import decoded, row_of
 
 
 def all_rows(root: Path, names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[str, Any]]:
     found = []
-    for split in plan(str(root), 5000):
+    for split in splits_of_store(str(root), 5000):
         window = open_window(split)
         for scan in walk(split, window):
             assert not isinstance(scan, Damage)
