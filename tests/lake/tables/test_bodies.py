@@ -23,7 +23,7 @@ from mqlake.lake.tables import bodies as module
 from mqlake.lake.tables.config import Topic
 from mqlake.lake.tables.iceberg import IcebergTable
 from mqlake.lake.tables.state import TableState
-from mqlake.lake.tables.table import DECODER, Head, Version
+from mqlake.lake.tables.table import DECODER, Head, Version, earlier_decoders
 from mqlake.lake.tables.topic import TopicTable
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
@@ -108,6 +108,29 @@ def pyiceberg_rows(orders: TopicTable) -> list[dict[str, Any]]:
     assert isinstance(orders.table, IcebergTable)
     found: list[dict[str, Any]] = orders.table._native.refresh().scan().to_arrow().to_pylist()
     return sorted(found, key=lambda row: row["queueOffset"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_rows_are_verified_by_the_schema_that_made_them(tmp_path: Path, format: str) -> None:
+    """What a body had before there was a column for it, or did not fit then, is no damage."""
+    for schema in ("id int", "id long, more struct<a: int>", "id long, more struct<a: int, b: string>"):
+        put(tmp_path / "store", b'{"id":1,"more":{"a":1,"b":"x"}}', b'{"id":5000000000}')
+        orders = table(tmp_path, format, json=schema)
+        assert orders.append_new().rows == 2
+        assert orders.verify().is_sound
+    assert len(earlier_decoders(orders.table.properties)) == 2
+    kinds = [row["undecoded"] is None for row in sorted_rows(orders)]
+    assert kinds == [True, False, True, True, True, True]
+    assert [row["value"] and row["value"]["more"] for row in sorted_rows(orders)][::2] == [
+        None,
+        {"a": 1, "b": None},
+        {"a": 1, "b": "x"},
+    ]
+
+
+def sorted_rows(orders: TopicTable) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = orders.read().to_table().to_pylist()
+    return sorted(rows, key=lambda row: row["queueOffset"])
 
 
 @pytest.mark.parametrize("format", FORMATS)

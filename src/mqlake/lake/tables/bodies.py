@@ -8,6 +8,7 @@ infer, once more   fields that the messages since the last commit have, too
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from mqlake.lake.bodies.inference import SAMPLE
 from mqlake.lake.dataset import scan
 from mqlake.lake.tables.config import Topic
 from mqlake.lake.tables.rows import TableRows
-from mqlake.lake.tables.table import DECODER, Table
+from mqlake.lake.tables.table import DECODER, EARLIER_DECODERS, Table, earlier_decoders
 
 
 def infer_body_schema(topic: Topic) -> Topic:
@@ -55,7 +56,11 @@ def evolve_table(topic: Topic, table: Table) -> Topic:
             f"the columns of table {table.name} were given: infer is for a table that began with it"
         )
     if after.spec != stored:
-        table.evolve(TableRows(topic.columns, after.body_columns).schema, {DECODER: after.spec})
+        earlier = json.dumps([*earlier_decoders(table.properties), stored])
+        table.evolve(
+            TableRows(topic.columns, after.body_columns).schema,
+            {DECODER: after.spec, EARLIER_DECODERS: earlier},
+        )
     return replace(topic, bodies=after.spec)
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.schema import COLUMNS, arrow_schema
+from mqlake.lake.bodies.evolution import conform
 from mqlake.lake.options import check_columns
 from mqlake.lake.tables.config import DEFAULT_COLUMNS
 
@@ -105,5 +106,5 @@ class TableRows:
         arrays = []
         for field in schema:
             array = found[field.name] if field.name in found else pa.nulls(batch.num_rows, field.type)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
+            arrays.append(conform(array, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

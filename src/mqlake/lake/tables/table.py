@@ -8,6 +8,7 @@ An answer that got lost (time-out, broken connection) is settled by looking at t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,9 +22,15 @@ from mqlake.lake.tables.files import WriteSpec, WrittenFile
 from mqlake.lake.tables.state import State, TableState
 
 TOPIC, DECODER, COLUMNS, DAY = "mqlake.topic", "mqlake.decoder", "mqlake.columns", "mqlake.day"
-LATEST = "mqlake.latest"
+EARLIER_DECODERS, LATEST = "mqlake.decoder.earlier", "mqlake.latest"
 """Properties of the table itself: the topic's true name, the decoder's spec, the columns of the log, the column
-whose days part it if that is not the store time; and of a table of latest rows its key."""
+whose days part it if that is not the store time; the specs that the decoder had before, as a JSON array, oldest first;
+and of a table of latest rows its key."""
+
+
+def earlier_decoders(properties: Mapping[str, str]) -> list[str]:
+    """The specs that a table's decoder had before the one that it has, oldest first."""
+    return [str(spec) for spec in json.loads(properties.get(EARLIER_DECODERS, "[]"))]
 
 
 S = TypeVar("S", bound=State)
