@@ -127,6 +127,9 @@ def test_sends_that_a_slow_write_holds_up_are_refused(tmp_path, monkeypatch, way
             late.sendall(frame)
             assert (await asyncio.to_thread(read_frames, late, 1))[0].code == ResponseCode.SUCCESS
 
+    monkeypatch.setattr(
+        "mqlake.remoting.connection.TURN_S", PATIENCE_S
+    )  # both late ones in the turn of their read
     if way == "without a map":
         monkeypatch.setattr("mqlake.store.message_store.mapped_file_class", lambda _name: SlowFile)
     on_a_broker(

@@ -58,6 +58,7 @@ def s3_server() -> Iterator[S3Server]:
             run_wsgi(handler)
 
     import fsspec
+    import s3fs
 
     try:
         with (
@@ -65,6 +66,8 @@ def s3_server() -> Iterator[S3Server]:
             mock.patch.object(werkzeug.serving.WSGIRequestHandler, "log_request", counted),
             mock.patch.object(werkzeug.serving.WSGIRequestHandler, "run_wsgi", answered),
         ):
+            # a server before it may have had the port, and its bucket is remembered
+            s3fs.S3FileSystem.clear_instance_cache()
             fsspec.filesystem("s3", **server.options).mkdir(BUCKET)
             yield server
     finally:
