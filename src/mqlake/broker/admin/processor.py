@@ -35,7 +35,7 @@ from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.processors import answers
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 NOT_THERE: dict[int, str] = {
@@ -73,14 +73,8 @@ class AdminBrokerProcessor:
             *(() if broker.plain_access is None else (PlainAccessAdmin(broker, broker.plain_access),)),
         )
 
-    def register(self, table: ProcessorTable) -> None:
-        for code in NOT_THERE:
-            if table.find(code) is None:  # an earlier registration takes precedence
-                table.register(code, self.not_there)
-        for family in self.families:
-            family.register(table)
-
-    def not_there(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(NOT_THERE)
+    def not_there(self, request: RemotingCommand) -> RemotingCommand:
         raise ResponseError(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f" request type {request.code} not supported: this broker does not have {NOT_THERE[request.code]}",

@@ -22,8 +22,9 @@ from mqlake.errors import FormatError, HeaderError, ResponseError
 from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, MessageSysFlag
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader
+from mqlake.remoting.processors import answers
 from mqlake.store.config import BrokerRole
 from mqlake.store.results import PutMessageResult, PutMessageStatus
 
@@ -47,11 +48,10 @@ class EndTransactionProcessor:
         self._service = service
         self._bridge = service.bridge
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.END_TRANSACTION, self.end_transaction)
-
-    def end_transaction(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        header = request.decode_header(EndTransactionRequestHeader)
+    @answers(RequestCode.END_TRANSACTION)
+    def end_transaction(
+        self, connection: Connection, header: EndTransactionRequestHeader
+    ) -> Answer | Awaitable[Answer]:
         if self._broker.store_config.broker_role is BrokerRole.SLAVE:
             raise ResponseError(ResponseCode.SLAVE_NOT_AVAILABLE, "transactions are ended at the master")
         state = _STATES.get(header.commit_or_rollback)
