@@ -48,7 +48,6 @@ from mqlake.broker.services.replication import Replication
 from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.broker.services.topic_queue_mapping_clean import TopicQueueMappingCleanService
 from mqlake.broker.state.config_manager import ConfigManager
-from mqlake.broker.transaction.bridge import TransactionalMessageBridge
 from mqlake.broker.transaction.check import (
     TransactionalMessageCheckListener,
     TransactionalMessageCheckService,
@@ -170,14 +169,15 @@ class BrokerController:
 
     def _make_transactional_message_service(self) -> TransactionalMessageService:
         broker = self.broker
-        bridge = TransactionalMessageBridge(
+        return TransactionalMessageService(
             broker.store,
             broker.consumer_offset_manager,
             broker.topic_config_manager,
+            self.transaction_metrics,
+            lambda: broker.config,
             lambda: broker.store_host,
             broker.clock_ms,
         )
-        return TransactionalMessageService(bridge, self.transaction_metrics, lambda: broker.config)
 
     def _register_hooks(self) -> MessageTrace | None:
         """The hooks of message trace, if it is on, and of the plug-ins that the configuration names. ConfigError."""
