@@ -27,7 +27,8 @@ from mqlake.message import (
 )
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
-from tests.broker.clock import SMALL, Clock
+from tests.broker.small import SMALL
+from tests.clock import Clock
 from tests.waiting import PATIENCE_S
 
 

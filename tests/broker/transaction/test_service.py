@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mqlake.broker.transaction import service
 from mqlake.broker.transaction.service import TransactionState, place_of
 from mqlake.errors import StoreClosedError
-from tests.broker.clock import Clock
 from tests.broker.transaction.room import Room, in_a_room
+from tests.clock import Clock
 from tests.store.small_store import flip, log_file
 from tests.waiting import PATIENCE_S
 
