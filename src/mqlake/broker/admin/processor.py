@@ -4,9 +4,8 @@
     group      consumer groups: create, change, delete, list; their permissions
     consume    progress of groups, connections, state of consumers
     offset     offsets of queues; resets and clones of groups' offsets
-    store      queues, counters, cleaning
+    store      queues, counters, what waits in the timer wheel, cleaning
     config     settings, and the broker's figures
-    timer      what waits in the timer wheel
     replication  master and slaves: who has how much; where the master is
     access     users and acls
     plain_access  accounts of plain_acl.yml
@@ -24,7 +23,6 @@ from mqlake.broker.admin.offset import OffsetAdmin
 from mqlake.broker.admin.plain_access import PlainAccessAdmin
 from mqlake.broker.admin.replication import ReplicationAdmin
 from mqlake.broker.admin.store import StoreAdmin
-from mqlake.broker.admin.timer import TimerAdmin
 from mqlake.broker.admin.topic import TopicAdmin
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
@@ -65,9 +63,8 @@ class AdminBrokerProcessor:
             GroupAdmin(broker, self.group_create_times),
             ConsumeAdmin(broker, broker_to_client),
             OffsetAdmin(broker, broker_to_client, pull_request_hold_service, schedule_message_service),
-            StoreAdmin(broker),
+            StoreAdmin(broker, timers),
             ConfigAdmin(broker, schedule_message_service, timers, replication),
-            TimerAdmin(timers),
             ReplicationAdmin(broker, replication),
             *(() if broker.access is None else (AccessAdmin(broker.access),)),
             *(() if broker.plain_access is None else (PlainAccessAdmin(broker, broker.plain_access),)),

@@ -1,4 +1,4 @@
-"""Operators' requests on the store: units of queues, counters, and cleaning at any hour."""
+"""Operators' and slaves' requests on the store: units of queues, counters, timers, and cleaning at any hour."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import QueryConsumeQueueRequestHeader, ViewBrokerStatsDataRequestHeader
 from mqlake.remoting.processors import answers
 from mqlake.store.broker_stats import StatsSnapshot
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,9 @@ UNITS_MAX = 1 << 16
 
 
 class StoreAdmin:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, timers: TimerMessageStore | None) -> None:
         self._broker = broker
+        self._timers = timers
 
     @answers(RequestCode.QUERY_CONSUME_QUEUE)
     def query_consume_queue(self, header: QueryConsumeQueueRequestHeader) -> RemotingCommand:
@@ -84,6 +86,25 @@ class StoreAdmin:
             stats_day=_stats_item(item.day.difference()),
         )
         return RemotingCommand.create_response(body=body.to_json())
+
+    # --- timers
+
+    def _existing_timers(self) -> TimerMessageStore:
+        if self._timers is None:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, "The timer message store is null: timerWheelEnable is false"
+            )
+        return self._timers
+
+    @answers(RequestCode.GET_TIMER_CHECK_POINT)
+    def get_timer_check_point(self) -> RemotingCommand:
+        """60 GET_TIMER_CHECK_POINT: the 56 bytes of the checkpoint."""
+        return RemotingCommand.create_response(body=self._existing_timers().checkpoint_bytes())
+
+    @answers(RequestCode.GET_TIMER_METRICS)
+    def get_timer_metrics(self) -> RemotingCommand:
+        """61 GET_TIMER_METRICS: how many messages wait, by topic."""
+        return RemotingCommand.create_response(body=self._existing_timers().metrics.encode())
 
     # --- cleaning
 
