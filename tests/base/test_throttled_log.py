@@ -5,20 +5,14 @@ import logging
 import pytest
 
 from mqlake.base.throttled_log import ThrottledLog
+from tests.clock import Clock
 
 LOGGER = logging.getLogger("trouble")
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -6,14 +6,7 @@ import pytest
 
 from mqlake.console import brake
 from mqlake.console.brake import FORGOTTEN_S, Brake, network_of
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def guesses(
@@ -29,7 +22,7 @@ def guesses(
 
 
 def test_the_pauses_double_up_to_five_minutes() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     tried = Brake(clock)
     assert [tried.begin("admin", "192.0.2.1") for _ in range(5)] == [0.0] * 5
     pauses = []
@@ -53,19 +46,19 @@ def test_the_pauses_double_up_to_five_minutes() -> None:
     ids=["one", "many addresses", "many users", "many of both", "one /64"],
 )
 def test_an_hour_of_guessing_gets_few_tries(tries: list[tuple[str, str]], at_most: int) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     assert guesses(Brake(clock), clock, 3600, tries) <= at_most
 
 
 @pytest.mark.parametrize("users", ["one", "many"])
 def test_twenty_tries_are_free_of_a_user_and_of_a_network(users: str) -> None:
-    tried = Brake(Clock())
+    tried = Brake(Clock(1000.0))
     tries = [("admin", f"192.0.2.{n}") if users == "one" else (f"user-{n}", "192.0.2.1") for n in range(21)]
     assert [tried.begin(*each) for each in tries] == [0.0] * 20 + [1.0]
 
 
 def test_who_has_logged_in_from_there_is_not_locked_out_by_who_guesses_elsewhere() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     brake = Brake(clock)
     assert brake.begin("admin", "10.0.0.1") == 0.0
     brake.passed("admin", "10.0.0.1")
@@ -77,7 +70,7 @@ def test_who_has_logged_in_from_there_is_not_locked_out_by_who_guesses_elsewhere
 
 
 def test_a_right_secret_and_a_broker_that_is_away_are_no_failures() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     brake = Brake(clock)
     for _ in range(200):
         assert brake.begin("admin", "10.0.0.1") == 0.0
@@ -92,7 +85,7 @@ def test_a_right_secret_and_a_broker_that_is_away_are_no_failures() -> None:
 
 
 def test_failures_are_forgotten_an_hour_after_the_last() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     brake = Brake(clock)
     for _ in range(5):
         brake.begin("admin", "10.0.0.1")
@@ -107,7 +100,7 @@ def test_failures_are_forgotten_an_hour_after_the_last() -> None:
 def test_it_remembers_so_many_and_forgets_no_common_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever tries a million names takes no memory and gets round no pause."""
     monkeypatch.setattr(brake, "KEYS_MAX", 300)
-    clock = Clock()
+    clock = Clock(1000.0)
     tried = Brake(clock)
     for number in range(1000):
         clock.now += 0.5
@@ -121,7 +114,7 @@ def test_it_remembers_so_many_and_forgets_no_common_count(monkeypatch: pytest.Mo
 
 def test_of_those_who_have_logged_in_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brake, "KEYS_MAX", 3)
-    clock = Clock()
+    clock = Clock(1000.0)
     tried = Brake(clock)
     for user in ("a", "b", "c", "a", "d"):
         tried.passed(user, "10.0.0.1")
@@ -132,7 +125,7 @@ def test_of_those_who_have_logged_in_the_oldest_are_forgotten(monkeypatch: pytes
 
 
 def test_the_operator_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     tried = Brake(clock)
     guesses(tried, clock, 100, [("ad\nmin", "192.0.2.1")])
     assert [record.getMessage() for record in caplog.records] == [

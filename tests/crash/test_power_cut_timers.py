@@ -15,8 +15,9 @@ from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_wheel import TimerWheel
+from tests.clock import START_MS, Clock
 from tests.crash.power import Disk
-from tests.store.timer.timed_store import START_MS, Clock, TimedStore
+from tests.store.timer.timed_store import TimedStore
 
 COUNT = 12
 DUE = START_MS + 20_000

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from mqlake.message import PROPERTY_TIMER_DELIVER_MS
+from tests.clock import START_MS, Clock
 from tests.crash import killer
-from tests.store.timer.timed_store import START_MS, Clock, TimedStore
+from tests.store.timer.timed_store import TimedStore
 
 OPTIONS = {"timerRollWindowSlot": 8, "timerFlushIntervalMs": 1, "flushDiskType": "SYNC_FLUSH"}
 LIFE_MS = 12_000

@@ -78,16 +78,6 @@ def open_store(
     return store
 
 
-class Clock:
-    """Shows what it was set to."""
-
-    def __init__(self, now_ms: int = 0) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 # --- putting
 
 

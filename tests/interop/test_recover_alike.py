@@ -11,6 +11,7 @@ import pytest
 from mqlake.store.message_store import open_store as open_mqlake
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.recovery import RecoveryReport
+from tests.clock import Clock
 from tests.interop.agreement import (
     index_files,
     log_files,
@@ -21,7 +22,7 @@ from tests.interop.agreement import (
 )
 from tests.interop.java_peer import JavaStore, Json, put
 from tests.interop.mixes import SMALL
-from tests.interop.mqlake_peer import Clock, Writer, contents, open_store
+from tests.interop.mqlake_peer import Writer, contents, open_store
 from tests.interop.mqlake_peer import put as mqlake_put
 
 HOUR_MS = 3_600_000
@@ -41,7 +42,7 @@ def write_the_past(root: Path) -> None:
     clock = Clock(time.time_ns() // 1_000_000 - HOUR_MS)
     with open_store(root, CONFIG, clock_ms=clock) as store:
         for op in messages(0, 300):
-            clock.now_ms += 1000
+            clock.now += 1000
             mqlake_put(store, [op])
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import Clock
 from tests.golden import CASES, unpack
 from tests.interop.agreement import index_files, log_files, queue_files
 from tests.interop.java_peer import SMALL_FILES, JavaStore, Json
 from tests.interop.mixes import TOPICS, JavaMix, at_the_limits
-from tests.interop.mqlake_peer import Clock, Topics, open_store, put
+from tests.interop.mqlake_peer import Topics, open_store, put
 
 
 def put_again(root: Path, config: dict[str, object], topics: Topics, puts: list[tuple[Json, Json]]) -> None:
@@ -20,7 +21,7 @@ def put_again(root: Path, config: dict[str, object], topics: Topics, puts: list[
         for op, theirs in puts:
             if theirs["status"] == "TICK":
                 continue
-            clock.now_ms = theirs.get("storeTimestamp", clock.now_ms)
+            clock.now = theirs.get("storeTimestamp", clock.now)
             (mine,) = put(store, [op])
             if theirs["status"] == "EXCEPTION":
                 assert mine == {"status": "MESSAGE_ILLEGAL"}, theirs

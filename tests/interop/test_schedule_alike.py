@@ -14,9 +14,9 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
-from tests.broker.clock import Clock
 from tests.broker.live import pull_header, send_header
 from tests.broker.services.test_schedule_message import Room
+from tests.clock import Clock
 from tests.interop.brokers import SMALL_STORE, JavaBroker
 from tests.waiting import PATIENCE_S
 

@@ -20,10 +20,11 @@ from mqlake.remoting.loop import run
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.timer.timer_wheel import TimerWheel
 from tests.broker.live import running, send_header
+from tests.clock import Clock
 from tests.interop.brokers import SMALL_STORE, JavaBroker, MqlakeBroker
 from tests.interop.java_client import JavaClients, message
 from tests.interop.java_peer import LATER_VERSION, ROCKETMQ_VERSION
-from tests.store.timer.timed_store import Clock, timed_store
+from tests.store.timer.timed_store import timed_store
 from tests.waiting import until, until_async
 
 pytestmark = pytest.mark.java

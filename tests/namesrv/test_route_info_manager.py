@@ -16,20 +16,14 @@ from mqlake.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
     TopicQueueMappingInfo,
 )
+from tests.clock import Clock
 
 MASTER, REPLICA = "10.0.0.1:10911", "10.0.0.2:10911"
 
 
-class Clock:
-    now = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000)
 
 
 @pytest.fixture
@@ -106,7 +100,7 @@ def test_register_and_ask(routes):
     assert info.cluster_addr_table == {"c": {"a"}} and info.broker_addr_table["a"].broker_addrs == {0: MASTER}
     system = routes.get_system_topic_list()
     assert (system.topic_list, system.broker_addr) == ({"c", "a"}, MASTER)
-    assert RouteInfoManager(Clock()).get_system_topic_list().broker_addr is None
+    assert RouteInfoManager(Clock(1_000_000)).get_system_topic_list().broker_addr is None
 
 
 def test_two_brokers_share_a_topic(routes):
@@ -406,7 +400,7 @@ class Tables(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = Clock()
+        self.clock = Clock(1_000_000)
         self.routes = RouteInfoManager(self.clock)
 
     @rule(name=NAMES, broker_id=IDS, host=st.integers(1, 4), topics=st.sets(st.sampled_from("TUV")), n=IDS)

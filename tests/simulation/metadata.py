@@ -22,6 +22,7 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import ProcessorTable
 from mqlake.remoting.headers.consume import UpdateConsumerOffsetRequestHeader
+from mqlake.remoting.processors import register
 from mqlake.store.config import MessageStoreConfig
 
 TOPICS = [f"T{number}" for number in range(6)]
@@ -59,10 +60,11 @@ class MetadataLife:
         """The topics that the master has had, at each moment."""
         self._table = ProcessorTable()
         times = ExecutionTimes()
-        TopicAdmin(self.master, times).register(self._table)
-        GroupAdmin(self.master, times).register(self._table)
+        register(self._table, TopicAdmin(self.master, times), self.master.store)
+        register(self._table, GroupAdmin(self.master, times), self.master.store)
         nobody = cast(Any, None)
-        OffsetAdmin(self.master, nobody, nobody, cast(Any, self.cursors)).register(self._table)
+        offsets = OffsetAdmin(self.master, nobody, nobody, cast(Any, self.cursors))
+        register(self._table, offsets, self.master.store)
         self.sync = SlaveSynchronize(self.slave, cast(Any, self.slave_cursors), None, cast(Any, self))
         self.sync.master_addr = "master:1"
         self.note()

@@ -2,19 +2,12 @@ import pytest
 
 from mqlake.store import broker_stats
 from mqlake.store.broker_stats import BrokerStatsManager
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_700_000_000_000
-
-    def __call__(self):
-        return self.now
+from tests.clock import START_MS, Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(START_MS)
 
 
 @pytest.fixture

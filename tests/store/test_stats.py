@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqlake.store.stats import StoreStatsService, format_runtime, percentile
+from tests.clock import START_MS, Clock
 
 RUNTIME_KEYS = {
     "bootTimestamp",
@@ -27,17 +28,9 @@ RUNTIME_KEYS = {
 }
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_700_000_000_000
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(START_MS)
 
 
 @pytest.fixture
@@ -206,7 +199,7 @@ def test_percentile_of_nothing():
 
 
 def test_totals_by_topic():
-    stats = StoreStatsService(Clock())
+    stats = StoreStatsService(Clock(START_MS))
     stats.put("T", 2, 100, 1)
     stats.put("T", 1, 50, 1)
     stats.put("U", 1, 10, 1)

@@ -24,9 +24,8 @@ from mqlake.broker.mqtrace.hooks import Hooks
 from mqlake.broker.state.clients import ConsumerManager, ProducerManager
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
 from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
-from mqlake.broker.state.message_request_mode import MessageRequestModeManager
 from mqlake.broker.state.rebalance_lock import RebalanceLockManager
-from mqlake.broker.state.subscription_group import SubscriptionGroupManager
+from mqlake.broker.state.subscription_group import MessageRequestModeManager, SubscriptionGroupManager
 from mqlake.broker.state.topic_config import TopicConfigManager
 from mqlake.broker.state.topic_queue_mapping import TopicQueueMappingManager
 from mqlake.errors import MqlakeError

@@ -48,7 +48,6 @@ from mqlake.broker.services.replication import Replication
 from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.broker.services.topic_queue_mapping_clean import TopicQueueMappingCleanService
 from mqlake.broker.state.config_manager import ConfigManager
-from mqlake.broker.transaction.bridge import TransactionalMessageBridge
 from mqlake.broker.transaction.check import (
     TransactionalMessageCheckListener,
     TransactionalMessageCheckService,
@@ -57,6 +56,7 @@ from mqlake.broker.transaction.end_transaction import EndTransactionProcessor
 from mqlake.broker.transaction.metrics import TransactionMetrics
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import ConfigError
+from mqlake.remoting.processors import register
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_directory import check_is_directory
@@ -169,14 +169,15 @@ class BrokerController:
 
     def _make_transactional_message_service(self) -> TransactionalMessageService:
         broker = self.broker
-        bridge = TransactionalMessageBridge(
+        return TransactionalMessageService(
             broker.store,
             broker.consumer_offset_manager,
             broker.topic_config_manager,
+            self.transaction_metrics,
+            lambda: broker.config,
             lambda: broker.store_host,
             broker.clock_ms,
         )
-        return TransactionalMessageService(bridge, self.transaction_metrics, lambda: broker.config)
 
     def _register_hooks(self) -> MessageTrace | None:
         """The hooks of message trace, if it is on, and of the plug-ins that the configuration names. ConfigError."""
@@ -213,17 +214,24 @@ class BrokerController:
             server.processors = latencies.processor_table()
         table = StaticTopicTable(server.processors, broker, self.registration.other_brokers)
         sends = SendMessageProcessor(broker, self.transactional_message_service)
-        sends.register(table)
-        RecallMessageProcessor(broker).register(table)
-        ReplyMessageProcessor(broker, self.broker_to_client).register(table)
-        ClientManageProcessor(broker).register(table)
-        ConsumerManageProcessor(broker).register(table)
-        ConsumerSendMsgBackProcessor(broker).register(table)
-        QueryMessageProcessor(broker.store).register(table)
-        EndTransactionProcessor(broker, self.transactional_message_service).register(table)
-        self.admin_processor.register(table)
-        self.pull_message_processor.register(table)
-        self.pop_service.register(server.processors)
+        for processor in (
+            self.admin_processor,
+            *self.admin_processor.families,
+            sends,
+            RecallMessageProcessor(broker),
+            ReplyMessageProcessor(broker, self.broker_to_client),
+            ClientManageProcessor(broker),
+            ConsumerManageProcessor(broker),
+            ConsumerSendMsgBackProcessor(broker),
+            QueryMessageProcessor(broker.store),
+            EndTransactionProcessor(broker, self.transactional_message_service),
+            self.pull_message_processor,
+            self.pop_service.pop_message_processor,
+            self.pop_service.ack_message_processor,
+            self.pop_service.query_assignment_processor,
+            self.pop_service.notification_processor,
+        ):
+            register(table, processor, broker.store)
         fast_send = FastSend(broker, sends, self.transactional_message_service, latencies, server.scratch)
         server.take_read = fast_send.take_read
         server.fast_paths = (

@@ -61,6 +61,7 @@ from mqlake.remoting.headers.consume import (
     GetConsumerRunningInfoRequestHeader,
 )
 from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader, ReplyMessageRequestHeader
+from mqlake.remoting.processors import answers, register
 from mqlake.remoting.service import Service
 from mqlake.remoting.static_topic import endpoints
 
@@ -142,7 +143,8 @@ class MQClientInstance(Service):
         )
         self._rebalance_wanted = asyncio.Event()
         self._started = self._closed = False
-        self._register_processors()
+        self.remoting.on_open.append(self._connection_opened)
+        register(self.remoting.processors, self)
 
     # --- life
 
@@ -438,25 +440,15 @@ class MQClientInstance(Service):
 
     # --- what brokers say
 
-    def _register_processors(self) -> None:
-        table = self.remoting.processors
-        self.remoting.on_open.append(self._connection_opened)
-        table.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
-        table.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offset)
-        table.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._consumer_status)
-        table.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
-        table.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
-        table.register(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._reply_arrived)
-        table.register(RequestCode.CHECK_TRANSACTION_STATE, self._check_transaction_state)
-
-    def _consumer_ids_changed(self, _: Connection, __: RemotingCommand) -> None:
+    @answers(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+    def _consumer_ids_changed(self) -> None:
         self.rebalance_immediately()
 
-    async def _reset_offset(self, _: Connection, command: RemotingCommand) -> None:
-        header = command.decode_header(ResetOffsetRequestHeader)
+    @answers(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+    async def _reset_offset(self, request: RemotingCommand, header: ResetOffsetRequestHeader) -> None:
         consumer = self.consumer_table.get(header.group)
         if consumer is not None:
-            offsets = ResetOffsetBody.from_json(command.body_bytes()).offset_table
+            offsets = ResetOffsetBody.from_json(request.body_bytes()).offset_table
             logger.info("group %s: offsets of topic %s are reset by the broker", header.group, header.topic)
             await consumer.reset_offset(header.topic, offsets)
 
@@ -469,21 +461,23 @@ class MQClientInstance(Service):
             )
         return consumer
 
-    def _consumer_status(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        header = command.decode_header(GetConsumerStatusRequestHeader)
+    @answers(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+    def _consumer_status(self, header: GetConsumerStatusRequestHeader) -> RemotingCommand:
         consumer = self.consumer_table.get(header.group)
         offsets = {} if consumer is None else consumer.consumer_status(header.topic)
         body = GetConsumerStatusBody(message_queue_table=offsets)
         return RemotingCommand.create_response(body=body.to_json())
 
-    def _running_info(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        header = command.decode_header(GetConsumerRunningInfoRequestHeader)
+    @answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
+    def _running_info(self, header: GetConsumerRunningInfoRequestHeader) -> RemotingCommand:
         info = self._consumer(header.consumer_group).consumer_running_info()
         return RemotingCommand.create_response(body=info.to_json())
 
-    async def _consume_directly(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        header = command.decode_header(ConsumeMessageDirectlyResultRequestHeader)
-        message = decode_message(command.body_bytes(), header.broker_name or "")
+    @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+    async def _consume_directly(
+        self, request: RemotingCommand, header: ConsumeMessageDirectlyResultRequestHeader
+    ) -> RemotingCommand:
+        message = decode_message(request.body_bytes(), header.broker_name or "")
         result = await self._consumer(header.consumer_group).consume_message_directly(message)
         if result is None:
             raise ResponseError(
@@ -492,16 +486,18 @@ class MQClientInstance(Service):
             )
         return RemotingCommand.create_response(body=result.to_json())
 
-    def _reply_arrived(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        header = command.decode_header(ReplyMessageRequestHeader)
-        body = command.body_bytes()
+    @answers(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+    def _reply_arrived(self, request: RemotingCommand, header: ReplyMessageRequestHeader) -> RemotingCommand:
+        body = request.body_bytes()
         if not any(producer.reply_arrived(header, body) for producer in self.producer_table.values()):
             logger.warning("a reply came, but no request waits for it (any longer): %s", header.properties)
         return RemotingCommand.create_response()
 
-    async def _check_transaction_state(self, connection: Connection, command: RemotingCommand) -> None:
-        header = command.decode_header(CheckTransactionStateRequestHeader)
-        message = decode_message(command.body_bytes(), header.bname or "")
+    @answers(RequestCode.CHECK_TRANSACTION_STATE)
+    async def _check_transaction_state(
+        self, connection: Connection, request: RemotingCommand, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        message = decode_message(request.body_bytes(), header.bname or "")
         group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
         producer = self.producer_table.get(group)
         if producer is None:

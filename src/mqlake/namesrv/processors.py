@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable
 from weakref import WeakValueDictionary
@@ -20,12 +19,12 @@ from mqlake.remoting.bodies.topic import (
     DataVersion,
     KVTable,
     RegisterBrokerBody,
-    TopicList,
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers import namesrv as headers
+from mqlake.remoting.processors import answers
 
 logger = logging.getLogger(__name__)
 
@@ -58,42 +57,12 @@ class NamesrvProcessors:
         self._held = 0
         """Bytes of registrations that wait or are being read."""
 
-    def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(code.REGISTER_BROKER, self._register_broker)
-        for request_code, processor in {
-            code.PUT_KV_CONFIG: self._put_kv_config,
-            code.GET_KV_CONFIG: self._get_kv_config,
-            code.DELETE_KV_CONFIG: self._delete_kv_config,
-            code.GET_KVLIST_BY_NAMESPACE: self._get_kv_list,
-            code.UNREGISTER_BROKER: self._unregister_broker,
-            code.QUERY_DATA_VERSION: self._query_data_version,
-            code.BROKER_HEARTBEAT: self._broker_heartbeat,
-            code.GET_BROKER_MEMBER_GROUP: self._get_broker_member_group,
-            code.GET_ROUTEINFO_BY_TOPIC: self._get_route_info,
-            code.GET_BROKER_CLUSTER_INFO: self._get_broker_cluster_info,
-            code.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
-            code.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
-            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topic_list,
-            code.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
-            code.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
-            code.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
-            code.UPDATE_NAMESRV_CONFIG: self._update_config,
-            code.GET_NAMESRV_CONFIG: self._get_config,
-        }.items():
-            table.register(request_code, processor)
-        for request_code, topics in {
-            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._routes.get_system_topic_list,
-            code.GET_UNIT_TOPIC_LIST: self._routes.get_unit_topics,
-            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self._routes.get_has_unit_sub_topic_list,
-            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._routes.get_has_unit_sub_ununit_topic_list,
-        }.items():
-            table.register(request_code, functools.partial(self._get_topic_list, topics))
-
     # --- brokers
 
-    async def _register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.RegisterBrokerRequestHeader)
+    @answers(RequestCode.REGISTER_BROKER)
+    async def _register_broker(
+        self, connection: Connection, request: RemotingCommand, header: headers.RegisterBrokerRequestHeader
+    ) -> RemotingCommand:
         size = len(request.body or b"")
         if self._held + size > HELD_MAX:
             raise ResponseError(
@@ -157,15 +126,17 @@ class NamesrvProcessors:
             body=None if order_topics is None else KVTable(table=order_topics).to_json(),
         )
 
-    def _unregister_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.UnRegisterBrokerRequestHeader)
+    @answers(RequestCode.UNREGISTER_BROKER)
+    def _unregister_broker(self, header: headers.UnRegisterBrokerRequestHeader) -> RemotingCommand:
         self._routes.unregister_broker(
             header.cluster_name, header.broker_addr, header.broker_name, header.broker_id
         )
         return RemotingCommand.create_response()
 
-    def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.QueryDataVersionRequestHeader)
+    @answers(RequestCode.QUERY_DATA_VERSION)
+    def _query_data_version(
+        self, request: RemotingCommand, header: headers.QueryDataVersionRequestHeader
+    ) -> RemotingCommand:
         version = DataVersion.from_json(request.body_bytes() or b"{}")
         cluster_name, broker_addr = header.cluster_name, header.broker_addr
         changed = self._routes.is_broker_topic_config_changed(cluster_name, broker_addr, version)
@@ -176,21 +147,23 @@ class NamesrvProcessors:
             body=None if known is None else known.to_json(),
         )
 
-    def _broker_heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.BrokerHeartbeatRequestHeader)
+    @answers(RequestCode.BROKER_HEARTBEAT)
+    def _broker_heartbeat(self, header: headers.BrokerHeartbeatRequestHeader) -> RemotingCommand:
         self._routes.update_broker_info_update_timestamp(header.cluster_name, header.broker_addr)
         return RemotingCommand.create_response()
 
-    def _get_broker_member_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.GetBrokerMemberGroupRequestHeader)
+    @answers(RequestCode.GET_BROKER_MEMBER_GROUP)
+    def _get_broker_member_group(self, header: headers.GetBrokerMemberGroupRequestHeader) -> RemotingCommand:
         group = self._routes.get_broker_member_group(header.cluster_name, header.broker_name)
         body = GetBrokerMemberGroupResponseBody(broker_member_group=group)
         return RemotingCommand.create_response(body=body.to_json())
 
     # --- clients
 
-    def _get_route_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.GetRouteInfoRequestHeader)
+    @answers(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    def _get_route_info(
+        self, request: RemotingCommand, header: headers.GetRouteInfoRequestHeader
+    ) -> RemotingCommand:
         route = self._routes.pickup_topic_route_data(header.topic)
         if route is None:
             raise ResponseError(
@@ -203,23 +176,38 @@ class NamesrvProcessors:
         strict = request.version >= Version.V4_9_4 or bool(header.accept_standard_json_only)
         return RemotingCommand.create_response(body=route.to_json(strict=strict))
 
-    def _get_broker_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_BROKER_CLUSTER_INFO)
+    def _get_broker_cluster_info(self) -> RemotingCommand:
         return RemotingCommand.create_response(body=self._routes.get_all_cluster_info().to_json())
 
     # --- topics
 
-    def _get_all_topic_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    def _get_all_topic_list(self) -> RemotingCommand:
         if not self.config.enable_all_topic_list:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, "disabled here (enableAllTopicList=false)")
         return RemotingCommand.create_response(body=self._routes.get_all_topic_list().to_json())
 
-    def _get_topic_list(
-        self, topics: Callable[[], TopicList], connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(
+        (
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+            RequestCode.GET_UNIT_TOPIC_LIST,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        )
+    )
+    def _get_topic_list(self, request: RemotingCommand) -> RemotingCommand:
         self._require_topic_lists()
+        topics = {
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._routes.get_system_topic_list,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._routes.get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._routes.get_has_unit_sub_topic_list,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._routes.get_has_unit_sub_ununit_topic_list,
+        }[RequestCode(request.code)]
         return RemotingCommand.create_response(body=topics().to_json())
 
-    def _get_topics_by_cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_TOPICS_BY_CLUSTER)
+    def _get_topics_by_cluster(self, request: RemotingCommand) -> RemotingCommand:
         self._require_topic_lists()
         header = request.decode_header(headers.GetTopicsByClusterRequestHeader)
         topics = self._routes.get_topics_by_cluster(header.cluster)
@@ -229,41 +217,43 @@ class NamesrvProcessors:
         if not self.config.enable_topic_list:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, "disabled here (enableTopicList=false)")
 
-    def _delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.DeleteTopicFromNamesrvRequestHeader)
+    @answers(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    def _delete_topic(self, header: headers.DeleteTopicFromNamesrvRequestHeader) -> RemotingCommand:
         self._routes.delete_topic(header.topic, header.cluster_name)
         return RemotingCommand.create_response()
 
-    def _register_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.RegisterTopicRequestHeader)
+    @answers(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
+    def _register_topic(
+        self, request: RemotingCommand, header: headers.RegisterTopicRequestHeader
+    ) -> RemotingCommand:
         route = TopicRouteData.from_json(request.body_bytes() or b"{}")
         self._routes.register_topic(header.topic, route.queue_datas)
         return RemotingCommand.create_response()
 
     # --- operators
 
-    def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.WipeWritePermOfBrokerRequestHeader)
+    @answers(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
+    def _wipe_write_perm(self, header: headers.WipeWritePermOfBrokerRequestHeader) -> RemotingCommand:
         count = self._routes.wipe_write_perm_of_broker(header.broker_name)
         logger.info("%s: clients send no more messages to its %d topics", header.broker_name, count)
         return RemotingCommand.create_response(
             header=headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         )
 
-    def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.AddWritePermOfBrokerRequestHeader)
+    @answers(RequestCode.ADD_WRITE_PERM_OF_BROKER)
+    def _add_write_perm(self, header: headers.AddWritePermOfBrokerRequestHeader) -> RemotingCommand:
         count = self._routes.add_write_perm_of_broker(header.broker_name)
         return RemotingCommand.create_response(
             header=headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
         )
 
-    def _put_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.PutKVConfigRequestHeader)
+    @answers(RequestCode.PUT_KV_CONFIG)
+    def _put_kv_config(self, header: headers.PutKVConfigRequestHeader) -> RemotingCommand:
         self._kv_config.put(header.namespace, header.key, header.value)
         return RemotingCommand.create_response()
 
-    def _get_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.GetKVConfigRequestHeader)
+    @answers(RequestCode.GET_KV_CONFIG)
+    def _get_kv_config(self, header: headers.GetKVConfigRequestHeader) -> RemotingCommand:
         value = self._kv_config.get(header.namespace, header.key)
         if value is None:
             raise ResponseError(
@@ -272,13 +262,13 @@ class NamesrvProcessors:
             )
         return RemotingCommand.create_response(header=headers.GetKVConfigResponseHeader(value=value))
 
-    def _delete_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.DeleteKVConfigRequestHeader)
+    @answers(RequestCode.DELETE_KV_CONFIG)
+    def _delete_kv_config(self, header: headers.DeleteKVConfigRequestHeader) -> RemotingCommand:
         self._kv_config.delete(header.namespace, header.key)
         return RemotingCommand.create_response()
 
-    def _get_kv_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.GetKVListByNamespaceRequestHeader)
+    @answers(RequestCode.GET_KVLIST_BY_NAMESPACE)
+    def _get_kv_list(self, header: headers.GetKVListByNamespaceRequestHeader) -> RemotingCommand:
         table = self._kv_config.get_namespace(header.namespace)
         if table is None:
             raise ResponseError(
@@ -286,7 +276,8 @@ class NamesrvProcessors:
             )
         return RemotingCommand.create_response(body=KVTable(table=table).to_json())
 
-    def _update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.UPDATE_NAMESRV_CONFIG)
+    def _update_config(self, request: RemotingCommand) -> RemotingCommand:
         try:
             properties = parse_properties(request.body_bytes().decode())
             changed = self.config.updated(properties)
@@ -304,7 +295,8 @@ class NamesrvProcessors:
             self._routes.delete_topic_with_broker_registration = changed.delete_topic_with_broker_registration
         return RemotingCommand.create_response()
 
-    def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_NAMESRV_CONFIG)
+    def _get_config(self) -> RemotingCommand:
         return RemotingCommand.create_response(body=format_properties(self.config.to_properties()).encode())
 
 

@@ -25,6 +25,7 @@ from mqlake.namesrv.kv_config import KVConfigManager
 from mqlake.namesrv.processors import NamesrvProcessors
 from mqlake.namesrv.route_info_manager import RouteInfoManager
 from mqlake.remoting.connection import Connection, Limits
+from mqlake.remoting.processors import register
 from mqlake.remoting.server import RemotingServer
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class NamesrvController:
         self._server = RemotingServer(
             Limits(idle_s=float(config.server_channel_max_idle_time_seconds)), config.tls
         )
-        self._processors.register(self._server.processors)
+        register(self._server.processors, self._processors)
         self._server.on_close.append(self.routes.on_channel_destroy)
         self.access: FollowingAccess | None = None
         """Users and acls; None where authenticationEnabled is off."""

@@ -15,19 +15,12 @@ from mqlake.remoting.codes import ResponseCode
 from tests.broker.live import Peer, on_a_broker
 from tests.broker.pop.popping import Popper
 from tests.broker.pop.test_pop_message import sent
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1_000_000)
 
 
 @pytest.fixture
@@ -100,7 +93,7 @@ def test_file_of_java(manager, tmp_path):
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=MESSAGES_MAX), st.data())
 def test_the_next_offset_against_a_set(distances, data):
-    clock = Clock()
+    clock = Clock(1_000_000)
     manager = ConsumerOrderInfoManager("/nowhere/consumerOrderInfo.json", clock)
     offsets = [100]
     for distance in distances[1:]:

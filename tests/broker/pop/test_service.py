@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from mqlake.broker.metrics.pop_rows import pop_rows
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.admin import DeleteTopicRequestHeader
 from mqlake.store.config import BrokerRole
 from tests.broker.live import Peer, on_a_broker
+from tests.broker.metrics.test_exporter import ON, scrape
 from tests.broker.pop.popping import SMALL_TIMES
 from tests.broker.pop.test_ack import comes, popped
 from tests.broker.pop.test_pop_message import sent
@@ -81,13 +81,14 @@ def test_figures(tmp_path):
         popper, answer = await popped(peer, b"a", b"b", invisible_time=300)
         await popper.ack(answer.messages[0])
         await comes(popper)
-        figures = {row.name: row.rows for row in pop_rows(peer.controller.pop_service)}
+        samples = await scrape(peer.controller)
         read = {
             labels["revive_message_type"]: count
-            for labels, count in figures["rocketmq_pop_revive_out_message"]
+            for labels, count in samples["rocketmq_pop_revive_out_message_total"]
         }
         assert read["CK"] >= 1 and read["ACK"] == 1
-        assert figures["rocketmq_pop_revive_retry_messages"] == [({"topic": "T", "consumer_group": "G"}, 1)]
-        assert len(figures["rocketmq_pop_revive_lag"]) == 8
+        ((labels, count),) = samples["rocketmq_pop_revive_retry_messages_total"]
+        assert (labels["topic"], labels["consumer_group"], count) == ("T", "G", 1)
+        assert len(samples["rocketmq_pop_revive_lag"]) == 8
 
-    on_a_broker(tmp_path, scene, **SMALL_TIMES)
+    on_a_broker(tmp_path, scene, **ON, **SMALL_TIMES)

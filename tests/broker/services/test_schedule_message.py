@@ -14,8 +14,9 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import GetMessageStatus, PutMessageStatus
-from tests.broker.clock import SMALL, Clock
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker
+from tests.broker.small import SMALL
+from tests.clock import Clock
 from tests.waiting import PATIENCE_S, until_async
 
 

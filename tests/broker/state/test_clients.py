@@ -3,6 +3,7 @@ from __future__ import annotations
 from mqlake.broker.state.clients import ClientChannelInfo, ConsumerManager, ProducerManager, monotonic_ms
 from mqlake.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqlake.remoting.codes import LanguageCode
+from tests.clock import Clock
 
 FROM_FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -37,16 +38,9 @@ class Heard:
         return taken
 
 
-class Clock:
-    now = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
 class Consumers:
     def __init__(self) -> None:
-        self.clock, self.wall, self.heard = Clock(), Clock(), Heard()
+        self.clock, self.wall, self.heard = Clock(1_000_000), Clock(1_000_000), Heard()
         self.manager = ConsumerManager(120_000, 600_000, self.wall, self.clock)
         self.manager.append_consumer_ids_change_listener(self.heard)
 
@@ -204,7 +198,7 @@ def test_what_pulls_say_of_groups_without_heartbeats():
 
 class Producers:
     def __init__(self) -> None:
-        self.clock, self.wall = Clock(), Clock()
+        self.clock, self.wall = Clock(1_000_000), Clock(1_000_000)
         self.manager = ProducerManager(120_000, self.wall, self.clock)
 
     def heartbeat(self, connection: FakeConnection, group: str = "P") -> None:

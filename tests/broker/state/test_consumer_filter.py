@@ -4,15 +4,9 @@ import pytest
 
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
 from mqlake.remoting.bodies.client import SubscriptionData
+from tests.clock import Clock
 
 HOUR_MS = 3_600_000
-
-
-class Clock:
-    now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 @pytest.fixture

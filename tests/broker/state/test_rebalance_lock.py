@@ -6,20 +6,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mqlake.broker.state.rebalance_lock import RebalanceLockManager
 from mqlake.remoting.bodies.topic import MessageQueue
+from tests.clock import Clock
 
 LIVE_MS = 60_000
 MQ = [MessageQueue(topic="T", broker_name="b", queue_id=number) for number in range(4)]
 
 
-class Clock:
-    now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
 def manager() -> tuple[RebalanceLockManager, Clock]:
-    clock = Clock()
+    clock = Clock(0)
     return RebalanceLockManager(clock), clock
 
 

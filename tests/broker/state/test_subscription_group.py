@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from mqlake.broker.state.subscription_group import SubscriptionGroupManager, is_legal_group
+from mqlake.broker.state.subscription_group import (
+    MessageRequestModeManager,
+    SubscriptionGroupManager,
+    is_legal_group,
+)
 from mqlake.errors import ConfigError
 from mqlake.message.groups import BUILT_IN_GROUPS
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.bodies.client import MessageRequestMode, SetMessageRequestModeRequestBody
 
 JAVA_FILE = """{
 	"dataVersion":{
@@ -165,3 +172,15 @@ def test_a_file_as_java_writes_it_comes_back_as_java_would_write_it(path, tmp_pa
         del manager.subscription_group_table[group]
     manager.persist()
     assert "".join((tmp_path / "subscriptionGroup.json").read_text().split()) == "".join(JAVA_FILE.split())
+
+
+def test_the_request_modes_that_rocketmq_has_left_are_kept(tmp_path):
+    path = tmp_path / "messageRequestMode.json"
+    left = {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 3, "topic": "T"}
+    path.write_text(json.dumps({"messageRequestModeMap": {"T": {"G": left}}}))
+    manager = MessageRequestModeManager(str(path))
+    manager.load()
+    assert manager.modes.message_request_mode_map["T"]["G"].mode is MessageRequestMode.POP
+    manager.set_message_request_mode(SetMessageRequestModeRequestBody(topic="T", consumer_group="H"))
+    kept = json.loads(path.read_text())["messageRequestModeMap"]["T"]
+    assert kept["G"] == left and kept["H"]["mode"] == "PULL"

@@ -10,9 +10,13 @@ from mqlake.broker.config import BrokerConfig, read_settings
 from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
 from mqlake.broker.state.topic_config import TopicConfigManager
 from mqlake.broker.transaction import messages
-from mqlake.broker.transaction.bridge import CONSUMER_GROUP, TransactionalMessageBridge
 from mqlake.broker.transaction.metrics import TransactionMetrics
-from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState, place_of
+from mqlake.broker.transaction.service import (
+    CONSUMER_GROUP,
+    TransactionalMessageService,
+    TransactionState,
+    place_of,
+)
 from mqlake.message import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
@@ -23,7 +27,8 @@ from mqlake.message import (
 )
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
-from tests.broker.clock import SMALL, Clock
+from tests.broker.small import SMALL
+from tests.clock import Clock
 from tests.waiting import PATIENCE_S
 
 
@@ -44,10 +49,15 @@ class Room:
         self.topics.init()
         for manager in (self.offsets, self.topics, self.metrics):
             manager.load()
-        self.bridge = TransactionalMessageBridge(
-            self.store, self.offsets, self.topics, lambda: ("10.0.0.9", 10911), clock
+        self.service = TransactionalMessageService(
+            self.store,
+            self.offsets,
+            self.topics,
+            self.metrics,
+            lambda: self.config,
+            lambda: ("10.0.0.9", 10911),
+            clock,
         )
-        self.service = TransactionalMessageService(self.bridge, self.metrics, lambda: self.config)
         self.asked: list[MessageExt] = []
         self.producers_there = True
 
@@ -62,8 +72,8 @@ class Room:
     async def prepare(self, body: str, topic: str = "T", queue_id: int = 3, **properties: str) -> MessageExt:
         """The half message as the log has it."""
         place = await self.put_half(body, topic, queue_id, **properties)
-        self.bridge.look_half_message(place)  # what is remembered is given away once
-        half = self.bridge.look_half_message(place)
+        self.service.look_half_message(place)  # what is remembered is given away once
+        half = self.service.look_half_message(place)
         assert half is not None
         return half
 
@@ -90,7 +100,7 @@ class Room:
         return message.physical_offset
 
     def commit(self, half: MessageExt) -> None:
-        assert self.bridge.put(messages.final(half))
+        assert self.service.put(messages.final(half))
         self.service.end(place_of(half), TransactionState.COMMITTED)
         self.service.delete_prepare_message(half)
 

@@ -26,4 +26,4 @@ def test_what_has_ended_is_counted_by_how_and_how_old_it_was(tmp_path):
     assert metrics.transaction_counts["T"].count == 0
     finished = metrics.finished_by_topic["T"]
     assert (finished.committed, finished.rolled_back) == (3, 1)
-    assert (finished.ages, finished.ages_sum_s) == ([2, 0, 0, 0, 0, 0, 1], 90_005)
+    assert (finished.ages.counts, finished.ages.sum) == ([2, 0, 0, 0, 0, 0, 1], 90_005)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mqlake.broker.transaction import service
 from mqlake.broker.transaction.service import TransactionState, place_of
 from mqlake.errors import StoreClosedError
-from tests.broker.clock import Clock
 from tests.broker.transaction.room import Room, in_a_room
+from tests.clock import Clock
 from tests.store.small_store import flip, log_file
 from tests.waiting import PATIENCE_S
 
@@ -31,7 +31,7 @@ def test_what_has_ended_is_passed_over_and_what_is_open_is_asked_for(tmp_path):
         assert room.metrics.transaction_counts["T"].count == 2
         asked = room.asked[0]
         assert (asked.queue_offset, asked.properties["TRANSACTION_CHECK_TIMES"]) == (5, "1")
-        assert room.bridge.look_half_message(asked.physical_offset).body == b"2"
+        assert room.service.look_half_message(asked.physical_offset).body == b"2"
         room.commit(asked)
         assert await room.check(after_ms=1) == ["4"]
         assert [final.body for final in room.messages("T", 3)] == [b"0", b"3", b"2"]
@@ -203,7 +203,7 @@ def test_what_has_ended_is_kept_when_the_store_raises(tmp_path):
             raise StoreClosedError("closed")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(room.bridge, "write_op", broken)
+            patch.setattr(room.service, "write_op", broken)
             with pytest.raises(StoreClosedError):
                 room.service.batch_send_op_message()
         assert room.service.batch_send_op_message()
@@ -264,5 +264,45 @@ def test_a_damaged_half_message_does_not_stop_the_checks_of_its_queue(tmp_path):
         flip(log, halves[2].physical_offset + 15)  # the queue
         assert await room.check(after_ms=30_000) == ["0", "3"]
         assert room.store.damage.counts() == [("pull", HALF, 2)]
+
+    in_a_room(tmp_path, scene)
+
+
+FIELDS = [
+    "topic",
+    "body",
+    "flag",
+    "properties",
+    "queue_id",
+    "sys_flag",
+    "born_timestamp",
+    "born_host",
+    "store_host",
+    "store_timestamp",
+    "queue_offset",
+    "physical_offset",
+    "reconsume_times",
+]
+
+
+def test_what_is_remembered_of_half_messages_is_bounded_and_what_the_log_has(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "RECENT_MAX", 4)
+    monkeypatch.setattr(service, "RECENT_BYTES_MAX", 1000)
+
+    async def scene(room: Room) -> None:
+        places, given_away = [], 0
+        for number, size in enumerate((1, 10, 100, 900, 1, 1, 2000, 3, 1, 1, 1, 1)):
+            places.append(await room.put_half("x" * size, KEYS=f"k{number}"))
+            recent = room.service._recent
+            assert len(recent) <= 4
+            assert sum(len(each.body) for each in recent.values()) == room.service._recent_bytes <= 1000
+        for place in places:
+            given_away += place in recent
+            first = room.service.look_half_message(place)
+            stored = room.service.look_half_message(place)
+            assert [getattr(first, name) for name in FIELDS] == [getattr(stored, name) for name in FIELDS]
+        assert given_away == 4 and not recent and room.service._recent_bytes == 0
 
     in_a_room(tmp_path, scene)

@@ -35,17 +35,11 @@ from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.appender import QueueId, Write, Written
 from mqlake.store.log.commit_log import CommitLog
 from mqlake.store.results import AppendMessageStatus, PutMessageResult, PutMessageStatus
+from tests.clock import START_MS, Clock
 from tests.waiting import trying
 
 HOST = ("127.0.0.1", 10911)
 FILE_SIZE = 64 * 1024
-
-
-class Clock:
-    now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 @pytest.fixture
@@ -61,7 +55,9 @@ def make(path: Path, **settings: object) -> CommitLog:
     queue = MappedFileQueue(
         config.commit_log_dir, config.mapped_file_size_commit_log, without_mmap=config.write_without_mmap
     )
-    return CommitLog(config, queue, {}, clock_ms=Clock(), is_batch_topic=lambda topic: topic == "BatchCQ")
+    return CommitLog(
+        config, queue, {}, clock_ms=Clock(START_MS), is_batch_topic=lambda topic: topic == "BatchCQ"
+    )
 
 
 def message(topic: str = "TopicTest", body: bytes = b"hello", **fields: object) -> MessageExtBrokerInner:
@@ -99,14 +95,14 @@ class TestOneMessage:
         assert appended is not None
         assert appended.status is AppendMessageStatus.PUT_OK
         assert (appended.logics_offset, appended.msg_num) == (number, 1)
-        assert appended.store_timestamp == Clock.now
+        assert appended.store_timestamp == START_MS
         assert appended.msg_id is not None
         assert decode_message_id(appended.msg_id) == (HOST, appended.wrote_offset)
         found = stored(log, appended.wrote_offset)
         assert found.store_size == appended.wrote_bytes
         assert (found.topic, found.body, found.tags, found.keys) == ("TopicTest", b"hello", "TagA", "k1 k2")
         assert (found.queue_id, found.flag, found.queue_offset) == (3, 7, number)
-        assert (found.born_timestamp, found.store_timestamp) == (5, Clock.now)
+        assert (found.born_timestamp, found.store_timestamp) == (5, START_MS)
         assert (found.born_host, found.store_host) == (HOST, HOST)
         assert (found.reconsume_times, found.prepared_transaction_offset) == (2, 9)
         assert found.physical_offset == appended.wrote_offset == msg.physical_offset
@@ -423,9 +419,9 @@ class TestBatch:
             assert found.properties["CLUSTER"] == "c"
             assert (found.reconsume_times, found.prepared_transaction_offset) == (3, 0)
             assert (found.born_host, found.store_host) == (HOST, HOST)
-            assert found.store_timestamp == Clock.now
+            assert found.store_timestamp == START_MS
         assert (batch.queue_offset, batch.physical_offset) == (1, offsets[0])
-        assert batch.store_timestamp == appended.store_timestamp == Clock.now
+        assert batch.store_timestamp == appended.store_timestamp == START_MS
         assert appended.wrote_bytes == log.files.max_offset - offsets[0]
 
     def test_what_does_not_fit_goes_to_the_next_file_as_a_whole(
@@ -610,7 +606,7 @@ def test_how_long_a_put_has_been_writing_is_known_while_it_writes_and_never_afte
     for put in puts:
         put()
         assert log.appender.begin_time_in_lock == 0
-    assert set(during) == {Clock.now} and len(during) >= 2
+    assert set(during) == {START_MS} and len(during) >= 2
 
 
 class TestMany:
@@ -648,7 +644,7 @@ class TestMany:
         many = log.put_many(queues, self.writer(queues, bodies))
         assert many is not None
         assert (many.wrote_offset, many.end_offset) == (before, log.files.max_offset)
-        assert (many.store_timestamp, list(many.queue_offsets)) == (Clock.now, [2, 1])
+        assert (many.store_timestamp, list(many.queue_offsets)) == (START_MS, [2, 1])
         assert log.queue_offsets == {("A", 0): 5, ("B", 3): 3}
         at, found = before, []
         while at < many.end_offset:
@@ -658,7 +654,7 @@ class TestMany:
             at += record.store_size
         topics = [("A", 0, 2), ("B", 3, 1), ("A", 0, 3), ("B", 3, 2), ("A", 0, 4)]
         assert found == [(*queue, body) for queue, body in zip(topics, bodies, strict=True)]
-        assert log.files.mapped_files[-1].store_timestamp == Clock.now
+        assert log.files.mapped_files[-1].store_timestamp == START_MS
 
     def test_one_is_enough(self, log: CommitLog) -> None:
         log.put_message(message())

@@ -25,8 +25,9 @@ from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_message_store import slot_time
 from mqlake.store.timer.timer_put import out_time
 from mqlake.store.timer.timer_wheel import TimerWheel
+from tests.clock import START_MS, Clock
 from tests.golden import DIRECTORY
-from tests.store.timer.timed_store import START_MS, Clock, TimedStore, timed_store
+from tests.store.timer.timed_store import TimedStore, timed_store
 
 
 def test_a_message_is_delivered_after_its_time_and_never_before(tmp_path: Path) -> None:

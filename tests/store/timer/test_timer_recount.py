@@ -11,7 +11,8 @@ import pytest
 from mqlake.message import java_hash
 from mqlake.store.timer import timer_message_store
 from mqlake.store.timer.timer_recount import waiting_by_topic
-from tests.store.timer.timed_store import START_MS, Clock, TimedStore, timed_store
+from tests.clock import START_MS, Clock
+from tests.store.timer.timed_store import TimedStore, timed_store
 
 ALIKE = ("Aa", "BB")
 """Topics with the same hash."""

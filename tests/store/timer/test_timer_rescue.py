@@ -9,7 +9,8 @@ import pytest
 
 from mqlake.store.clean import CleanRound
 from mqlake.store.config import MessageStoreConfig
-from tests.store.timer.timed_store import START_MS, Clock, TimedStore, timed_store
+from tests.clock import START_MS, Clock
+from tests.store.timer.timed_store import TimedStore, timed_store
 
 HOUR_MS = 3_600_000
 SHORT, FULL = 0.87, 0.95

@@ -15,7 +15,8 @@ from mqlake.store.timer import timer_message_store as module
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_message_store import TimerMessageStore, _DamageError, _Rate
 from mqlake.store.timer.timer_metrics import TimerMetrics
-from tests.store.timer.timed_store import START_MS, Clock, TimedStore, timed_store
+from tests.clock import START_MS, Clock
+from tests.store.timer.timed_store import TimedStore, timed_store
 from tests.waiting import PATIENCE_S
 
 

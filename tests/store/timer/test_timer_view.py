@@ -11,7 +11,8 @@ from mqlake.store.check.info import store_info
 from mqlake.store.check.verify import verify_store
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.timer.timer_view import PendingTimer, TimerView
-from tests.store.timer.timed_store import START_MS, TimedStore, timed_store
+from tests.clock import START_MS
+from tests.store.timer.timed_store import TimedStore, timed_store
 from tests.waiting import PATIENCE_S
 
 

@@ -16,9 +16,9 @@ from mqlake.message import (
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.timer.timer_message_store import TimerMessageStore
+from tests.clock import Clock
 from tests.waiting import PATIENCE_S
 
-START_MS = 1_700_000_000_000
 SIZES = {
     "mappedFileSizeCommitLog": 64 * 1024,
     "mappedFileSizeConsumeQueue": 2000,
@@ -26,14 +26,6 @@ SIZES = {
     "maxHashSlotNum": 20,
     "maxIndexNum": 80,
 }
-
-
-class Clock:
-    def __init__(self, now: int = START_MS + 500) -> None:
-        self.now = now
-
-    def __call__(self) -> int:
-        return self.now
 
 
 class TimedStore:

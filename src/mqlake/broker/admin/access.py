@@ -32,7 +32,6 @@ from mqlake.errors import FormatError, ResponseError
 from mqlake.remoting.bodies.codec import load_json
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.access import (
     AclRequestHeader,
     DeleteAclRequestHeader,
@@ -40,29 +39,19 @@ from mqlake.remoting.headers.access import (
     ListUsersRequestHeader,
     UserRequestHeader,
 )
+from mqlake.remoting.processors import answers
 
 
 class AccessAdmin:
     def __init__(self, access: AccessControl) -> None:
         self._access = access
 
-    def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(
-            (code.AUTH_CREATE_USER, code.AUTH_UPDATE_USER, code.AUTH_DELETE_USER), self.change_user
-        )
-        table.register(code.AUTH_GET_USER, self.get_user)
-        table.register(code.AUTH_LIST_USER, self.list_users)
-        table.register((code.AUTH_CREATE_ACL, code.AUTH_UPDATE_ACL), self.update_acl)
-        table.register(code.AUTH_DELETE_ACL, self.delete_acl)
-        table.register(code.AUTH_GET_ACL, self.get_acl)
-        table.register(code.AUTH_LIST_ACL, self.list_acls)
-
     # --- users
 
-    async def change_user(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers((RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_DELETE_USER))
+    async def change_user(self, request: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
         """3001, 3002, 3003."""
-        name = request.decode_header(UserRequestHeader).username or ""
+        name = header.username or ""
         by = self._access.caller(request)
         if request.code == RequestCode.AUTH_DELETE_USER:
             return await self._change(lambda before: state.delete_user(before, name, by=by))
@@ -84,17 +73,19 @@ class AccessAdmin:
             )
         )
 
-    def get_user(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.AUTH_GET_USER)
+    def get_user(self, request: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
         """3004: UserInfo; no body if there is no such user."""
-        name = request.decode_header(UserRequestHeader).username or ""
+        name = header.username or ""
         if not name.strip():
             raise ResponseError(ResponseCode.INVALID_PARAMETER, "The username is blank")
         user = self._access.state.users.get(name)
         return _answer(None if user is None else self._info(user, request))
 
-    def list_users(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.AUTH_LIST_USER)
+    def list_users(self, request: RemotingCommand, header: ListUsersRequestHeader) -> RemotingCommand:
         """3005: a list of UserInfo, of those whose name contains `filter`; no body if there is none."""
-        part = request.decode_header(ListUsersRequestHeader).filter or ""
+        part = header.filter or ""
         users = self._access.state.users.values()
         return _answer([self._info(user, request) for user in users if part in user.name])
 
@@ -103,34 +94,34 @@ class AccessAdmin:
 
     # --- acls
 
-    async def update_acl(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers((RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL))
+    async def update_acl(self, request: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
         """3006, 3007."""
-        subject = request.decode_header(AclRequestHeader).subject
         info = _body(request)
         if not info.get("policies"):
             raise _system_error()
         policies = _legal(functools.partial(policies_from_info, info["policies"]))
-        return await self._change(lambda before: state.update_acl(before, subject, policies))
+        return await self._change(lambda before: state.update_acl(before, header.subject, policies))
 
-    async def delete_acl(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.AUTH_DELETE_ACL)
+    async def delete_acl(self, header: DeleteAclRequestHeader) -> RemotingCommand:
         """3008."""
-        header = request.decode_header(DeleteAclRequestHeader)
         resource = None
         if header.resource:
             resource = _legal(functools.partial(Resource.parse, header.resource))
         kind = PolicyType.of(header.policy_type)
         return await self._change(lambda before: state.delete_acl(before, header.subject, kind, resource))
 
-    def get_acl(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.AUTH_GET_ACL)
+    def get_acl(self, header: AclRequestHeader) -> RemotingCommand:
         """3009: AclInfo; no body if there is none."""
-        subject = request.decode_header(AclRequestHeader).subject
-        acl = self._access.state.acls.get(_legal(lambda: username_of(subject)))
+        acl = self._access.state.acls.get(_legal(lambda: username_of(header.subject)))
         return _answer(None if acl is None else acl_to_info(acl))
 
-    def list_acls(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.AUTH_LIST_ACL)
+    def list_acls(self, header: ListAclsRequestHeader) -> RemotingCommand:
         """3010: a list of AclInfo; no body if there is none. With a filter for resources each acl has only the entries
         whose resource contains it."""
-        header = request.decode_header(ListAclsRequestHeader)
         found = []
         for acl in self._access.state.acls.values():
             if (header.subject_filter or "") in acl.subject:

@@ -25,8 +25,9 @@ from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import DataVersion, KVTable
 from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, version_name
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import GetBrokerConfigResponseHeader
+from mqlake.remoting.processors import answers
 from mqlake.store import config as store_settings
 from mqlake.store.clean import disk_used_ratio
 from mqlake.store.config import BrokerRole
@@ -66,17 +67,10 @@ class ConfigAdmin:
         self._pending: dict[str, str] = {}
         """Settings that were changed since the start, and are read only there."""
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_broker_config)
-        table.register(RequestCode.GET_BROKER_CONFIG, self.get_broker_config)
-        table.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.get_broker_runtime_info)
-        table.register(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, self.export_rocksdb_config_to_json)
-        table.register(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, self.remove_cold_data_flow_ctr)
-        table.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, self.get_cold_data_flow_ctr_info)
-
     # --- settings
 
-    def get_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_BROKER_CONFIG)
+    def get_broker_config(self) -> RemotingCommand:
         """26 GET_BROKER_CONFIG: RocketMQ's keys, those that are not acted on with Java's default."""
         version = self._data_version.to_json().decode()
         pending = format_properties(self._pending) if self._pending else None
@@ -87,6 +81,7 @@ class ConfigAdmin:
             ).encode(),
         )
 
+    @answers(RequestCode.UPDATE_BROKER_CONFIG)
     async def update_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """25 UPDATE_BROKER_CONFIG. The remark names the keys that wait for the next start."""
         try:
@@ -203,23 +198,23 @@ class ConfigAdmin:
 
     # --- features that are always off: the answers are those of RocketMQ's broker with them off
 
-    def export_rocksdb_config_to_json(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON)
+    def export_rocksdb_config_to_json(self) -> RemotingCommand:
         return RemotingCommand.create_response(remark="the config files are JSON already")
 
-    def remove_cold_data_flow_ctr(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG)
+    def remove_cold_data_flow_ctr(self) -> RemotingCommand:
         """2002 REMOVE_COLD_DATA_FLOW_CTR_CONFIG: no group has a threshold."""
         return RemotingCommand.create_response()
 
-    def get_cold_data_flow_ctr_info(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+    def get_cold_data_flow_ctr_info(self) -> RemotingCommand:
         return RemotingCommand.create_response(body=NO_COLD_DATA_FLOW_CTR)
 
     # --- figures
 
-    def get_broker_runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_BROKER_RUNTIME_INFO)
+    def get_broker_runtime_info(self) -> RemotingCommand:
         return RemotingCommand.create_response(body=KVTable(table=self.runtime_info()).to_json())
 
     def runtime_info(self) -> dict[str, str]:

@@ -22,12 +22,12 @@ from mqlake.remoting.bodies import admin as bodies
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig, TopicList
 from mqlake.remoting.codes import RequestCode, ResponseCode, Version, version_name
 from mqlake.remoting.command import Body, RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers import admin as headers
 from mqlake.remoting.headers.consume import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )
+from mqlake.remoting.processors import answers
 from mqlake.remoting.yielding import in_turns
 
 logger = logging.getLogger(__name__)
@@ -42,35 +42,17 @@ class ConsumeAdmin:
         self._broker = broker
         self._broker_to_client = broker_to_client
 
-    def register(self, table: ProcessorTable) -> None:
-        code, store = RequestCode, self._broker.store
-        table.register(code.GET_CONSUME_STATS, after_dispatch(store, self.get_consume_stats))
-        table.register(
-            code.GET_BROKER_CONSUME_STATS, after_dispatch(store, self.fetch_all_consume_stats_in_broker)
-        )
-        table.register(code.QUERY_CONSUME_TIME_SPAN, after_dispatch(store, self.query_consume_time_span))
-        table.register(code.QUERY_TOPIC_CONSUME_BY_WHO, self.query_topic_consume_by_who)
-        table.register(code.QUERY_TOPICS_BY_CONSUMER, self.query_topics_by_consumer)
-        table.register(code.QUERY_SUBSCRIPTION_BY_CONSUMER, self.query_subscription_by_consumer)
-        table.register(code.GET_CONSUMER_CONNECTION_LIST, self.get_consumer_connection_list)
-        table.register(code.GET_PRODUCER_CONNECTION_LIST, self.get_producer_connection_list)
-        table.register(code.GET_ALL_PRODUCER_INFO, self.get_all_producer_info)
-        table.register(code.GET_CONSUMER_RUNNING_INFO, self.get_consumer_running_info)
-        table.register(code.CONSUME_MESSAGE_DIRECTLY, self.consume_message_directly)
-        table.register(code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.get_consumer_status)
-
     # --- progress
 
-    async def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.GetConsumeStatsRequestHeader)
-        group = header.consumer_group
+    @answers(RequestCode.GET_CONSUME_STATS, after_dispatch)
+    async def get_consume_stats(self, header: headers.GetConsumeStatsRequestHeader) -> RemotingCommand:
         stats = bodies.ConsumeStats()
 
         def each_topic() -> Iterator[None]:
-            for topic in self._topics_of(group, header.topic, header.topic_list):
+            for topic in self._topics_of(header.consumer_group, header.topic, header.topic_list):
                 config = self._broker.topic_config_manager.select_topic_config(topic)
                 if config is not None:
-                    self._add_stats(stats, group, config, config.read_queue_nums)
+                    self._add_stats(stats, header.consumer_group, config, config.read_queue_nums)
                 yield
 
         await in_turns(each_topic())
@@ -110,12 +92,12 @@ class ConsumeAdmin:
             stats.offset_table[queue] = wrapper
         stats.consume_tps += broker.broker_stats_manager.tps_group_get_nums(group, topic)
 
+    @answers(RequestCode.GET_BROKER_CONSUME_STATS, after_dispatch)
     async def fetch_all_consume_stats_in_broker(
-        self, connection: Connection, request: RemotingCommand
+        self, header: headers.GetConsumeStatsInBrokerHeader
     ) -> RemotingCommand:
         """317 GET_BROKER_CONSUME_STATS."""
-        is_order = request.decode_header(headers.GetConsumeStatsInBrokerHeader).is_order
-        broker = self._broker
+        broker, is_order = self._broker, header.is_order
         consumers = broker.consumer_manager
         answer = bodies.ConsumeStatsList(broker_addr=broker.broker_addr)
         topics_of = broker.consumer_offset_manager.group_topic_map()  # once, since it reads all offsets
@@ -135,8 +117,8 @@ class ConsumeAdmin:
             await asyncio.sleep(0)  # lets other requests run, as there may be many groups
         return RemotingCommand.create_response(body=answer.to_json())
 
-    def query_consume_time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.QueryConsumeTimeSpanRequestHeader)
+    @answers(RequestCode.QUERY_CONSUME_TIME_SPAN, after_dispatch)
+    def query_consume_time_span(self, header: headers.QueryConsumeTimeSpanRequestHeader) -> RemotingCommand:
         broker, topic = self._broker, header.topic
         config = broker.topic_config_manager.existing_topic(topic)
         spans = [
@@ -166,24 +148,26 @@ class ConsumeAdmin:
 
     # --- who consumes what
 
-    def query_topic_consume_by_who(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
+    def query_topic_consume_by_who(
+        self, header: headers.QueryTopicConsumeByWhoRequestHeader
+    ) -> RemotingCommand:
         """300 QUERY_TOPIC_CONSUME_BY_WHO: groups that are connected, or have offsets."""
-        topic = request.decode_header(headers.QueryTopicConsumeByWhoRequestHeader).topic
         broker = self._broker
-        groups = broker.consumer_manager.query_topic_consume_by_who(topic)
-        groups = groups | broker.consumer_offset_manager.which_group_by_topic(topic)
+        groups = broker.consumer_manager.query_topic_consume_by_who(header.topic)
+        groups = groups | broker.consumer_offset_manager.which_group_by_topic(header.topic)
         return RemotingCommand.create_response(body=bodies.GroupList(group_list=groups).to_json())
 
-    def query_topics_by_consumer(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        group = request.decode_header(headers.QueryTopicsByConsumerRequestHeader).group
-        topics = self._broker.consumer_offset_manager.which_topic_by_consumer(group)
+    @answers(RequestCode.QUERY_TOPICS_BY_CONSUMER)
+    def query_topics_by_consumer(self, header: headers.QueryTopicsByConsumerRequestHeader) -> RemotingCommand:
+        topics = self._broker.consumer_offset_manager.which_topic_by_consumer(header.group)
         body = TopicList(topic_list=topics, broker_addr=self._broker.broker_addr)
         return RemotingCommand.create_response(body=body.to_json())
 
+    @answers(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def query_subscription_by_consumer(
-        self, connection: Connection, request: RemotingCommand
+        self, header: headers.QuerySubscriptionByConsumerRequestHeader
     ) -> RemotingCommand:
-        header = request.decode_header(headers.QuerySubscriptionByConsumerRequestHeader)
         subscription = self._broker.consumer_manager.find_subscription_data(header.group, header.topic or "")
         body = bodies.QuerySubscriptionResponseBody(
             subscription_data=subscription, group=header.group, topic=header.topic
@@ -192,10 +176,11 @@ class ConsumeAdmin:
 
     # --- who is connected
 
+    @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def get_consumer_connection_list(
-        self, connection: Connection, request: RemotingCommand
+        self, header: headers.GetConsumerConnectionListRequestHeader
     ) -> RemotingCommand:
-        group = request.decode_header(headers.GetConsumerConnectionListRequestHeader).consumer_group
+        group = header.consumer_group
         info = self._broker.consumer_manager.get_consumer_group_info(group)
         if info is None:
             raise ResponseError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
@@ -208,36 +193,38 @@ class ConsumeAdmin:
         )
         return RemotingCommand.create_response(body=body.to_json())
 
+    @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def get_producer_connection_list(
-        self, connection: Connection, request: RemotingCommand
+        self, header: headers.GetProducerConnectionListRequestHeader
     ) -> RemotingCommand:
-        group = request.decode_header(headers.GetProducerConnectionListRequestHeader).producer_group
+        group = header.producer_group
         channels = self._broker.producer_manager.group_channel_table.get(group)
         if channels is None:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         body = bodies.ProducerConnection(connection_set=_connections(channels.values()))
         return RemotingCommand.create_response(body=body.to_json())
 
-    def get_all_producer_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_ALL_PRODUCER_INFO)
+    def get_all_producer_info(self) -> RemotingCommand:
         table = self._broker.producer_manager.get_producer_table()
         return RemotingCommand.create_response(body=table.to_json())
 
     # --- what a consumer is asked
 
+    @answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
     async def get_consumer_running_info(
-        self, connection: Connection, request: RemotingCommand
+        self, request: RemotingCommand, header: GetConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
         """307 GET_CONSUMER_RUNNING_INFO: the consumer's own answer."""
-        header = request.decode_header(GetConsumerRunningInfoRequestHeader)
         return await self._call_consumer(
             request, header.consumer_group, header.client_id, request.ext_fields, request.body
         )
 
+    @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def consume_message_directly(
-        self, connection: Connection, request: RemotingCommand
+        self, request: RemotingCommand, header: ConsumeMessageDirectlyResultRequestHeader
     ) -> RemotingCommand:
         """309 CONSUME_MESSAGE_DIRECTLY: the message out of this broker's log, to one consumer."""
-        header = request.decode_header(ConsumeMessageDirectlyResultRequestHeader)
         broker = self._broker
         try:
             _, offset = decode_message_id(header.msg_id or "")
@@ -289,8 +276,8 @@ class ConsumeAdmin:
         passed_on.ext_fields = answer.ext_fields
         return passed_on
 
-    async def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(headers.GetConsumerStatusRequestHeader)
+    @answers(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
+    async def get_consumer_status(self, header: headers.GetConsumerStatusRequestHeader) -> RemotingCommand:
         return await self._broker_to_client.get_consume_status(header.topic, header.group, header.client_addr)
 
 

@@ -14,12 +14,13 @@ from mqlake.remoting.bodies.admin import GroupForbidden, SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import SetMessageRequestModeRequestBody
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import (
     DeleteSubscriptionGroupRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
+from mqlake.remoting.processors import answers
 
 logger = logging.getLogger(__name__)
 
@@ -29,24 +30,13 @@ class GroupAdmin:
         self._broker = broker
         self._create_times = create_times
 
-    def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_and_create_subscription_group)
-        table.register(
-            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_and_create_subscription_group_list
-        )
-        table.register(code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.get_all_subscription_group)
-        table.register(code.GET_SUBSCRIPTIONGROUP_CONFIG, self.get_subscription_group)
-        table.register(code.DELETE_SUBSCRIPTIONGROUP, self.delete_subscription_group)
-        table.register(code.UPDATE_AND_GET_GROUP_FORBIDDEN, self.update_and_get_group_forbidden)
-        table.register(code.SET_MESSAGE_REQUEST_MODE, self.set_message_request_mode)
-        table.register(code.GET_ALL_MESSAGE_REQUEST_MODE, self.get_all_message_request_mode)
-
+    @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update_and_create_subscription_group(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
         return self._update([SubscriptionGroupConfig.from_json(request.body_bytes())], connection)
 
+    @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def update_and_create_subscription_group_list(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
@@ -64,23 +54,27 @@ class GroupAdmin:
             raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return RemotingCommand.create_response()
 
-    def get_all_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    def get_all_subscription_group(self) -> RemotingCommand:
         content = self._broker.subscription_group_manager.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 
-    def get_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+    def get_subscription_group(self, header: GetSubscriptionGroupConfigRequestHeader) -> RemotingCommand:
         """352 GET_SUBSCRIPTIONGROUP_CONFIG. As everywhere, this creates an unknown group if that is allowed."""
-        group = request.decode_header(GetSubscriptionGroupConfigRequestHeader).group
-        config = self._broker.subscription_group_manager.find_subscription_group_config(group)
+        config = self._broker.subscription_group_manager.find_subscription_group_config(header.group)
         if config is None:
             raise ResponseError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group[:300]}"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {header.group[:300]}",
             )
         return RemotingCommand.create_response(body=config.to_json())
 
-    def delete_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.DELETE_SUBSCRIPTIONGROUP)
+    def delete_subscription_group(
+        self, connection: Connection, header: DeleteSubscriptionGroupRequestHeader
+    ) -> RemotingCommand:
         """207 DELETE_SUBSCRIPTIONGROUP. Not an error if it does not exist, as the tool asks every broker."""
-        header = request.decode_header(DeleteSubscriptionGroupRequestHeader)
         broker = self._broker
         logger.info("%s: group %s is deleted", connection.remote_address, header.group_name)
         broker.subscription_group_manager.delete_subscription_group_config(header.group_name)
@@ -89,11 +83,11 @@ class GroupAdmin:
         broker.broker_stats_manager.on_group_deleted(header.group_name)
         return RemotingCommand.create_response()
 
+    @answers(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     def update_and_get_group_forbidden(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Connection, header: UpdateGroupForbiddenRequestHeader
     ) -> RemotingCommand:
         """353 UPDATE_AND_GET_GROUP_FORBIDDEN: without `readable` it only reports."""
-        header = request.decode_header(UpdateGroupForbiddenRequestHeader)
         manager = self._broker.subscription_group_manager
         group, topic = header.group, header.topic
         if header.readable is not None:
@@ -105,6 +99,7 @@ class GroupAdmin:
 
     # --- pull or pop
 
+    @answers(RequestCode.SET_MESSAGE_REQUEST_MODE)
     def set_message_request_mode(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """401 SET_MESSAGE_REQUEST_MODE: members of a group learn the mode from QUERY_ASSIGNMENT."""
         mode = SetMessageRequestModeRequestBody.from_json(request.body_bytes())
@@ -120,9 +115,8 @@ class GroupAdmin:
         broker.message_request_mode_manager.set_message_request_mode(mode)
         return RemotingCommand.create_response()
 
-    def get_all_message_request_mode(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    def get_all_message_request_mode(self) -> RemotingCommand:
         """402 GET_ALL_MESSAGE_REQUEST_MODE: the modes that were set."""
         modes = self._broker.message_request_mode_manager.modes
         return RemotingCommand.create_response(body=modes.to_json())

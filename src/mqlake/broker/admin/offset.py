@@ -24,7 +24,7 @@ from mqlake.remoting.bodies.client import ResetOffsetBody
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import (
     CloneGroupOffsetRequestHeader,
     QueryCorrectionOffsetHeader,
@@ -40,6 +40,7 @@ from mqlake.remoting.headers.consume import (
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
+from mqlake.remoting.processors import answers
 from mqlake.store.config import BrokerRole
 from mqlake.store.results import BoundaryType
 
@@ -61,27 +62,10 @@ class OffsetAdmin:
         self._pull_request_hold_service = pull_request_hold_service
         self._schedule_message_service = schedule_message_service
 
-    def register(self, table: ProcessorTable) -> None:
-        code, store = RequestCode, self._broker.store
-        table.register(
-            code.SEARCH_OFFSET_BY_TIMESTAMP,
-            with_archive(store, after_dispatch(store, self.search_offset_by_timestamp)),
-        )
-        table.register(code.GET_MAX_OFFSET, after_dispatch(store, self.get_max_offset))
-        table.register(code.GET_MIN_OFFSET, self.get_min_offset)
-        table.register(code.GET_EARLIEST_MSG_STORETIME, self.get_earliest_msg_storetime)
-        table.register(
-            code.INVOKE_BROKER_TO_RESET_OFFSET, with_archive(store, after_dispatch(store, self.reset_offset))
-        )
-        table.register(code.CLONE_GROUP_OFFSET, self.clone_group_offset)
-        table.register(code.QUERY_CORRECTION_OFFSET, self.query_correction_offset)
-        table.register(code.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)
-        table.register(code.GET_ALL_DELAY_OFFSET, self.get_all_delay_offset)
-
     # --- queues
 
-    def search_offset_by_timestamp(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(SearchOffsetRequestHeader)
+    @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, with_archive, after_dispatch)
+    def search_offset_by_timestamp(self, header: SearchOffsetRequestHeader) -> RemotingCommand:
         try:
             boundary = BoundaryType[(header.boundary_type or "LOWER").upper()]
         except KeyError:
@@ -94,13 +78,13 @@ class OffsetAdmin:
         )
         return RemotingCommand.create_response(header=SearchOffsetResponseHeader(offset=offset))
 
-    def get_max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(GetMaxOffsetRequestHeader)
+    @answers(RequestCode.GET_MAX_OFFSET, after_dispatch)
+    def get_max_offset(self, header: GetMaxOffsetRequestHeader) -> RemotingCommand:
         offset = self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
         return RemotingCommand.create_response(header=GetMaxOffsetResponseHeader(offset=offset))
 
-    def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(GetMinOffsetRequestHeader)
+    @answers(RequestCode.GET_MIN_OFFSET)
+    def get_min_offset(self, header: GetMinOffsetRequestHeader) -> RemotingCommand:
         store = self._broker.store
         # a queue without messages begins at 0: clients go there
         offset = max(store.min_offset_in_queue(header.topic, header.queue_id), 0)
@@ -109,8 +93,8 @@ class OffsetAdmin:
             offset = NO_BATCH
         return RemotingCommand.create_response(remark="", header=GetMinOffsetResponseHeader(offset=offset))
 
-    def get_earliest_msg_storetime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(GetEarliestMsgStoretimeRequestHeader)
+    @answers(RequestCode.GET_EARLIEST_MSG_STORETIME)
+    def get_earliest_msg_storetime(self, header: GetEarliestMsgStoretimeRequestHeader) -> RemotingCommand:
         timestamp = self._broker.store.earliest_message_time(header.topic, header.queue_id)
         return RemotingCommand.create_response(
             header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp)
@@ -118,9 +102,11 @@ class OffsetAdmin:
 
     # --- groups
 
-    async def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, with_archive, after_dispatch)
+    async def reset_offset(
+        self, connection: Connection, request: RemotingCommand, header: ResetOffsetRequestHeader
+    ) -> RemotingCommand:
         """222 INVOKE_BROKER_TO_RESET_OFFSET: answered when the new offsets are on disk."""
-        header = request.decode_header(ResetOffsetRequestHeader)
         logger.info("%s: reset-offset %s", connection.remote_address, header.encode())
         broker = self._broker
         if broker.config.use_server_side_reset_offset:
@@ -181,9 +167,9 @@ class OffsetAdmin:
             return store.max_offset_in_queue(topic, queue_id)
         return store.get_offset_in_queue_by_time(topic, queue_id, timestamp)
 
-    def clone_group_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.CLONE_GROUP_OFFSET)
+    def clone_group_offset(self, header: CloneGroupOffsetRequestHeader) -> RemotingCommand:
         """314 CLONE_GROUP_OFFSET: of one topic, or of all that the group has consumed."""
-        header = request.decode_header(CloneGroupOffsetRequestHeader)
         broker = self._broker
         offsets = broker.consumer_offset_manager
         topics = {header.topic} if header.topic else offsets.which_topic_by_consumer(header.src_group)
@@ -197,9 +183,9 @@ class OffsetAdmin:
             offsets.clone_offset(header.src_group, header.dest_group, topic)
         return RemotingCommand.create_response()
 
-    def query_correction_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.QUERY_CORRECTION_OFFSET)
+    def query_correction_offset(self, header: QueryCorrectionOffsetHeader) -> RemotingCommand:
         """308 QUERY_CORRECTION_OFFSET: the least offset of all groups, unless the compared group has a smaller one."""
-        header = request.decode_header(QueryCorrectionOffsetHeader)
         manager = self._broker.consumer_offset_manager
         least = manager.query_min_offset_in_all_group(
             header.topic, header.filter_groups, self._broker.store.min_offset_in_queue
@@ -211,12 +197,14 @@ class OffsetAdmin:
         body = QueryCorrectionOffsetBody(correction_offsets=least)
         return RemotingCommand.create_response(body=body.to_json())
 
-    def get_all_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    def get_all_consumer_offset(self) -> RemotingCommand:
         """43 GET_ALL_CONSUMER_OFFSET: copied by slaves."""
         content = self._broker.consumer_offset_manager.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 
-    def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_ALL_DELAY_OFFSET)
+    def get_all_delay_offset(self) -> RemotingCommand:
         """45 GET_ALL_DELAY_OFFSET: copied by slaves."""
         content = self._schedule_message_service.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())

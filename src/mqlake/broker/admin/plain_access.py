@@ -17,7 +17,7 @@ from mqlake.broker.broker import Broker
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.processors import answers
 
 UPDATE_FAILED, DELETE_FAILED, WHITE_FAILED = 209, 210, 211
 """RocketMQ's codes; others of its answers have the same numbers."""
@@ -28,25 +28,20 @@ class PlainAccessAdmin:
         self._broker = broker
         self._access = access
 
-    def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(code.UPDATE_AND_CREATE_ACL_CONFIG, self.change_account)
-        table.register(code.DELETE_ACL_CONFIG, self.delete_account)
-        table.register(code.GET_BROKER_CLUSTER_ACL_INFO, self.get_versions)
-        table.register(code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, self.change_white)
-        table.register(code.GET_BROKER_CLUSTER_ACL_CONFIG, self.get_accounts)
-
-    def change_account(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)
+    def change_account(self, request: RemotingCommand) -> RemotingCommand:
         """50."""
         fields = request.ext_fields
         return self._change(UPDATE_FAILED, lambda directory: change_account(directory, fields))
 
-    def delete_account(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.DELETE_ACL_CONFIG)
+    def delete_account(self, request: RemotingCommand) -> RemotingCommand:
         """51."""
         key = request.ext_fields.get("accessKey")
         return self._change(DELETE_FAILED, lambda directory: delete_account(directory, key))
 
-    def change_white(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
+    def change_white(self, request: RemotingCommand) -> RemotingCommand:
         """53."""
         addresses, path = map(request.ext_fields.get, ("globalWhiteAddrs", "aclFileFullPath"))
         return self._change(WHITE_FAILED, lambda directory: change_white(directory, addresses, path))
@@ -58,7 +53,8 @@ class PlainAccessAdmin:
             raise ResponseError(failed, str(error)) from None
         return RemotingCommand.create_response()
 
-    def get_versions(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+    def get_versions(self) -> RemotingCommand:
         """52: which state of its files this broker has."""
         paths = files_of(self._access.directory)
         versions = {os.path.abspath(path): version_of(path) for path in paths}
@@ -73,7 +69,8 @@ class PlainAccessAdmin:
         }
         return answer
 
-    def get_accounts(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+    def get_accounts(self) -> RemotingCommand:
         """54."""
         acl = self._access.acl
         body = {

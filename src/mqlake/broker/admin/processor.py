@@ -4,9 +4,8 @@
     group      consumer groups: create, change, delete, list; their permissions
     consume    progress of groups, connections, state of consumers
     offset     offsets of queues; resets and clones of groups' offsets
-    store      queues, counters, cleaning
+    store      queues, counters, what waits in the timer wheel, cleaning
     config     settings, and the broker's figures
-    timer      what waits in the timer wheel
     replication  master and slaves: who has how much; where the master is
     access     users and acls
     plain_access  accounts of plain_acl.yml
@@ -24,7 +23,6 @@ from mqlake.broker.admin.offset import OffsetAdmin
 from mqlake.broker.admin.plain_access import PlainAccessAdmin
 from mqlake.broker.admin.replication import ReplicationAdmin
 from mqlake.broker.admin.store import StoreAdmin
-from mqlake.broker.admin.timer import TimerAdmin
 from mqlake.broker.admin.topic import TopicAdmin
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
@@ -35,7 +33,7 @@ from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.processors import answers
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 NOT_THERE: dict[int, str] = {
@@ -65,22 +63,15 @@ class AdminBrokerProcessor:
             GroupAdmin(broker, self.group_create_times),
             ConsumeAdmin(broker, broker_to_client),
             OffsetAdmin(broker, broker_to_client, pull_request_hold_service, schedule_message_service),
-            StoreAdmin(broker),
+            StoreAdmin(broker, timers),
             ConfigAdmin(broker, schedule_message_service, timers, replication),
-            TimerAdmin(timers),
             ReplicationAdmin(broker, replication),
             *(() if broker.access is None else (AccessAdmin(broker.access),)),
             *(() if broker.plain_access is None else (PlainAccessAdmin(broker, broker.plain_access),)),
         )
 
-    def register(self, table: ProcessorTable) -> None:
-        for code in NOT_THERE:
-            if table.find(code) is None:  # an earlier registration takes precedence
-                table.register(code, self.not_there)
-        for family in self.families:
-            family.register(table)
-
-    def not_there(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(NOT_THERE)
+    def not_there(self, request: RemotingCommand) -> RemotingCommand:
         raise ResponseError(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f" request type {request.code} not supported: this broker does not have {NOT_THERE[request.code]}",

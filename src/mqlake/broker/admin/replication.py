@@ -8,13 +8,13 @@ from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.admin import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
     NotifyMinBrokerIdChangeRequestHeader,
     ResetMasterFlushOffsetHeader,
 )
+from mqlake.remoting.processors import answers
 
 
 class ReplicationAdmin:
@@ -22,20 +22,14 @@ class ReplicationAdmin:
         self._broker = broker
         self._replication = replication
 
-    def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(code.GET_BROKER_HA_STATUS, self.get_broker_ha_status)
-        table.register(code.EXCHANGE_BROKER_HA_INFO, self.exchange_broker_ha_info)
-        table.register(code.NOTIFY_MIN_BROKER_ID_CHANGE, self.notify_min_broker_id_change)
-        table.register(code.RESET_MASTER_FLUSH_OFFSET, self.reset_master_flush_offset)
-
-    def get_broker_ha_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_BROKER_HA_STATUS)
+    def get_broker_ha_status(self) -> RemotingCommand:
         return RemotingCommand.create_response(body=self._replication.runtime_info().to_json())
 
-    def exchange_broker_ha_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.EXCHANGE_BROKER_HA_INFO)
+    def exchange_broker_ha_info(self, header: ExchangeHAInfoRequestHeader) -> RemotingCommand:
         """906 EXCHANGE_BROKER_HA_INFO: without fields a master answers with its addresses; with them, a slave takes
         them."""
-        header = request.decode_header(ExchangeHAInfoRequestHeader)
         broker = self._broker
         if header.master_ha_address is not None:
             if broker.is_slave:
@@ -51,18 +45,17 @@ class ReplicationAdmin:
             )
         )
 
-    def notify_min_broker_id_change(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
+    def notify_min_broker_id_change(self, header: NotifyMinBrokerIdChangeRequestHeader) -> RemotingCommand:
         """905 NOTIFY_MIN_BROKER_ID_CHANGE: a slave learns at once that its master is back, or elsewhere."""
-        header = request.decode_header(NotifyMinBrokerIdChangeRequestHeader)
         broker = self._broker
         is_meant = header.broker_name in (None, broker.config.broker_name)
         if broker.is_slave and is_meant and header.min_broker_id == MASTER_ID:
             self._replication.set_master(header.min_broker_addr, header.ha_broker_addr)
         return RemotingCommand.create_response()
 
-    def reset_master_flush_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.RESET_MASTER_FLUSH_OFFSET)
+    def reset_master_flush_offset(self, request: RemotingCommand) -> RemotingCommand:
         """908 RESET_MASTER_FLUSH_OFFSET: sets the figure on a slave; a master ignores it, as RocketMQ's does."""
         if self._broker.is_slave:
             header = request.decode_header(ResetMasterFlushOffsetHeader)

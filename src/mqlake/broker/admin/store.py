@@ -1,4 +1,4 @@
-"""Operators' requests on the store: units of queues, counters, and cleaning at any hour."""
+"""Operators' and slaves' requests on the store: units of queues, counters, timers, and cleaning at any hour."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from mqlake.remoting.bodies.admin import (
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import QueryConsumeQueueRequestHeader, ViewBrokerStatsDataRequestHeader
+from mqlake.remoting.processors import answers
 from mqlake.store.broker_stats import StatsSnapshot
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -33,22 +35,12 @@ UNITS_MAX = 1 << 16
 
 
 class StoreAdmin:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, timers: TimerMessageStore | None) -> None:
         self._broker = broker
+        self._timers = timers
 
-    def register(self, table: ProcessorTable) -> None:
-        code = RequestCode
-        table.register(code.QUERY_CONSUME_QUEUE, self.query_consume_queue)
-        table.register(code.VIEW_BROKER_STATS_DATA, self.view_broker_stats_data)
-        table.register(code.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_consume_queue)
-        table.register(code.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
-        table.register(code.CLEAN_UNUSED_TOPIC, self.clean_unused_topic)
-        table.register(code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, self.check_rocksdb_cq_write_progress)
-        table.register(code.SET_COMMITLOG_READ_MODE, self.set_commit_log_read_ahead_mode)
-        table.register(code.POP_ROLLBACK, self.export_pop_records)
-
-    def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(QueryConsumeQueueRequestHeader)
+    @answers(RequestCode.QUERY_CONSUME_QUEUE)
+    def query_consume_queue(self, header: QueryConsumeQueueRequestHeader) -> RemotingCommand:
         broker, topic = self._broker, header.topic or ""
         queue = broker.store.consume_queues.get(topic, header.queue_id)
         if queue is None:
@@ -73,17 +65,16 @@ class StoreAdmin:
         ]
         return RemotingCommand.create_response(body=body.to_json())
 
-    def check_rocksdb_cq_write_progress(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS)
+    def check_rocksdb_cq_write_progress(self) -> RemotingCommand:
         result = CheckRocksdbCqWriteResult(
             check_result="this broker writes no consume queues to RocksDB",
             check_status=CheckRocksdbCqWriteResult.CHECK_ERROR,
         )
         return RemotingCommand.create_response(body=result.to_json())
 
-    def view_broker_stats_data(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(ViewBrokerStatsDataRequestHeader)
+    @answers(RequestCode.VIEW_BROKER_STATS_DATA)
+    def view_broker_stats_data(self, header: ViewBrokerStatsDataRequestHeader) -> RemotingCommand:
         item = self._broker.broker_stats_manager.item(header.stats_name, header.stats_key)
         if item is None:
             raise ResponseError(
@@ -96,24 +87,44 @@ class StoreAdmin:
         )
         return RemotingCommand.create_response(body=body.to_json())
 
+    # --- timers
+
+    def _existing_timers(self) -> TimerMessageStore:
+        if self._timers is None:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, "The timer message store is null: timerWheelEnable is false"
+            )
+        return self._timers
+
+    @answers(RequestCode.GET_TIMER_CHECK_POINT)
+    def get_timer_check_point(self) -> RemotingCommand:
+        """60 GET_TIMER_CHECK_POINT: the 56 bytes of the checkpoint."""
+        return RemotingCommand.create_response(body=self._existing_timers().checkpoint_bytes())
+
+    @answers(RequestCode.GET_TIMER_METRICS)
+    def get_timer_metrics(self) -> RemotingCommand:
+        """61 GET_TIMER_METRICS: how many messages wait, by topic."""
+        return RemotingCommand.create_response(body=self._existing_timers().metrics.encode())
+
     # --- cleaning
 
-    async def clean_expired_consume_queue(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    async def clean_expired_consume_queue(self, connection: Connection) -> RemotingCommand:
         """306 CLEAN_EXPIRED_CONSUMEQUEUE: answered after the cleaning."""
         store = self._broker.store
         deleted = await asyncio.to_thread(store.consume_queues.clean_expired, store.min_phy_offset)
         logger.info("%s: %d expired consume queues are deleted", connection.remote_address, deleted)
         return RemotingCommand.create_response()
 
-    def delete_expired_commit_log(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.DELETE_EXPIRED_COMMITLOG)
+    def delete_expired_commit_log(self, connection: Connection) -> RemotingCommand:
         """329 DELETE_EXPIRED_COMMITLOG: the next cleaning rounds do it, at any hour."""
         logger.info("%s: expired commit log files may go now", connection.remote_address)
         self._broker.store.execute_delete_files_manually()
         return RemotingCommand.create_response()
 
-    async def clean_unused_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.CLEAN_UNUSED_TOPIC)
+    async def clean_unused_topic(self, connection: Connection) -> RemotingCommand:
         """316 CLEAN_UNUSED_TOPIC: deletes queues of topics that no longer exist; answered when that is done."""
         broker = self._broker
         queues = broker.store.consume_queues
@@ -135,6 +146,7 @@ class StoreAdmin:
 
     # --- the log's files
 
+    @answers(RequestCode.SET_COMMITLOG_READ_MODE)
     async def set_commit_log_read_ahead_mode(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
@@ -149,7 +161,8 @@ class StoreAdmin:
         await asyncio.to_thread(self._broker.store.set_data_read_ahead, _READ_AHEAD[mode])
         return RemotingCommand.create_response(remark=f"set commitlog readahead mode success, mode: {mode}")
 
-    def export_pop_records(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.POP_ROLLBACK)
+    def export_pop_records(self) -> RemotingCommand:
         """200056 POP_ROLLBACK: moves pop records from RocketMQ's separate store to topics.
 
         Nothing to do without such a store, which is RocketMQ's default; mqlake does not read one."""

@@ -29,13 +29,14 @@ from mqlake.remoting.bodies.topic import (
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
+from mqlake.remoting.processors import answers
 from mqlake.remoting.yielding import in_turns
 
 logger = logging.getLogger(__name__)
@@ -52,29 +53,19 @@ class TopicAdmin:
         self._broker = broker
         self._create_times = create_times
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_and_create_topic)
-        table.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_and_create_topic_list)
-        table.register(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self.update_and_create_static_topic)
-        table.register(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete_topic)
-        table.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.get_all_topic_config)
-        table.register(RequestCode.GET_TOPIC_CONFIG, self.get_topic_config)
-        table.register(
-            RequestCode.GET_TOPIC_STATS_INFO, after_dispatch(self._broker.store, self.get_topic_stats_info)
-        )
-        table.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.get_system_topic_list_from_broker)
-
     # --- make and change
 
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def update_and_create_topic(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Connection, header: CreateTopicRequestHeader
     ) -> RemotingCommand:
         """17 UPDATE_AND_CREATE_TOPIC: answered when the topic is on disk and the name servers know it."""
-        config = _config_of(request.decode_header(CreateTopicRequestHeader))
+        config = _config_of(header)
         with self._create_times.measured():
             await self._update([config], connection)
         return RemotingCommand.create_response(remark=DEFAULT_REMARK)
 
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     async def update_and_create_topic_list(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
@@ -84,12 +75,12 @@ class TopicAdmin:
             await self._update(body.topic_config_list, connection)
         return RemotingCommand.create_response()
 
+    @answers(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
     async def update_and_create_static_topic(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Connection, request: RemotingCommand, header: CreateTopicRequestHeader
     ) -> RemotingCommand:
         """513 UPDATE_AND_CREATE_STATIC_TOPIC: this broker's part of a mapping, answered when it is on disk and the name
         servers know it."""
-        header = request.decode_header(CreateTopicRequestHeader)
         config = _config_of(header)
         self._check(config)
         detail = TopicQueueMappingDetail.from_json(request.body_bytes())
@@ -157,10 +148,11 @@ class TopicAdmin:
 
     # --- delete
 
-    async def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.DELETE_TOPIC_IN_BROKER)
+    async def delete_topic(self, connection: Connection, header: DeleteTopicRequestHeader) -> RemotingCommand:
         """215 DELETE_TOPIC_IN_BROKER: with its queues, its consumers' offsets and its pop retry topics; answered
         when they are deleted on disk."""
-        topic = request.decode_header(DeleteTopicRequestHeader).topic
+        topic = header.topic
         if not topic or topic.isspace():
             raise _invalid("The specified topic is blank.")
         self._check_name(topic)
@@ -194,7 +186,8 @@ class TopicAdmin:
 
     # --- tell
 
-    async def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_ALL_TOPIC_CONFIG)
+    async def get_all_topic_config(self) -> RemotingCommand:
         """21 GET_ALL_TOPIC_CONFIG: copied by slaves. A thread encodes thousands of topics."""
         wrapper = self._broker.topic_config_manager.build_serialize_wrapper()
         mappings = self._broker.topic_queue_mapping_manager
@@ -204,21 +197,23 @@ class TopicAdmin:
             return RemotingCommand.create_response(body=wrapper.to_json())
         return RemotingCommand.create_response(body=await asyncio.to_thread(wrapper.to_json))
 
-    def get_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_TOPIC_CONFIG)
+    def get_topic_config(self, header: GetTopicConfigRequestHeader) -> RemotingCommand:
         """351 GET_TOPIC_CONFIG: with lo=true also the mapping, if the topic is static."""
-        header = request.decode_header(GetTopicConfigRequestHeader)
-        topic = header.topic
-        config = self._broker.topic_config_manager.select_topic_config(topic)
+        config = self._broker.topic_config_manager.select_topic_config(header.topic)
         if config is None:
-            raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-        mapping = self._broker.topic_queue_mapping_manager.table.get(topic) if header.lo else None
+            raise ResponseError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}"
+            )
+        mapping = self._broker.topic_queue_mapping_manager.table.get(header.topic) if header.lo else None
         answer = TopicConfigAndQueueMapping.from_value(config.to_value())
         answer.mapping_detail = mapping
         return RemotingCommand.create_response(body=answer.to_json())
 
-    async def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_TOPIC_STATS_INFO, after_dispatch)
+    async def get_topic_stats_info(self, header: GetTopicStatsInfoRequestHeader) -> RemotingCommand:
         broker = self._broker
-        topic = request.decode_header(GetTopicStatsInfoRequestHeader).topic
+        topic = header.topic
         config = broker.topic_config_manager.existing_topic(topic)
         store = broker.store
         stats = TopicStatsTable(topic_put_tps=broker.broker_stats_manager.tps_topic_put_nums(topic))
@@ -240,9 +235,8 @@ class TopicAdmin:
         body = await asyncio.to_thread(stats.to_json) if many else stats.to_json()
         return RemotingCommand.create_response(body=body)
 
-    def get_system_topic_list_from_broker(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    def get_system_topic_list_from_broker(self) -> RemotingCommand:
         topics = set(SYSTEM_TOPICS) | self._broker.topic_config_manager.system_topics
         return RemotingCommand.create_response(body=TopicList(topic_list=topics).to_json())
 

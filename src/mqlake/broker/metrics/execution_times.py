@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from mqlake.base.histogram import Histogram
 
 BUCKETS_MS = (10, 100, 1000, 3000, 5000)
 
 
 class ExecutionTimes:
-    """Counts by (invocation status, whether the topic is a system topic)."""
-
     def __init__(self) -> None:
-        self.counts: dict[tuple[str, bool], list[int]] = {}
-        """Counts by upper bound in BUCKETS_MS; the last is for all that took longer."""
-        self.sums_ms: dict[tuple[str, bool], int] = {}
-
-    def record(self, elapsed_ms: int, *, success: bool, is_system: bool = False) -> None:
-        key = ("success" if success else "failure", is_system)
-        counts = self.counts.setdefault(key, [0] * (len(BUCKETS_MS) + 1))
-        counts[bisect_left(BUCKETS_MS, elapsed_ms)] += 1
-        self.sums_ms[key] = self.sums_ms.get(key, 0) + elapsed_ms
+        self.by_status: dict[str, Histogram] = {}
 
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Records how long the block took; an exception is a failure."""
         begin = time.monotonic_ns()
-        success = False
+        status = "failure"
         try:
             yield
-            success = True
+            status = "success"
         finally:
-            self.record((time.monotonic_ns() - begin) // 1_000_000, success=success)
+            elapsed_ms = (time.monotonic_ns() - begin) // 1_000_000
+            self.by_status.setdefault(status, Histogram(BUCKETS_MS)).add(elapsed_ms, elapsed_ms)

@@ -20,22 +20,18 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mqlake.broker.admin.config import earliest_message_time
 from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.consumer_lag import ConsumerLag, Lag
-from mqlake.broker.metrics.execution_times import BUCKETS_MS, ExecutionTimes
-from mqlake.broker.metrics.pop_rows import pop_rows
-from mqlake.broker.metrics.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
 from mqlake.broker.metrics.rpc_latency import RpcLatencies
-from mqlake.broker.metrics.timer_rows import timer_rows
 from mqlake.broker.pop.service import PopService
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
 from mqlake.broker.state.topic_config import MESSAGE_TYPE
-from mqlake.broker.transaction.metrics import FINISH_BUCKETS_S, TransactionMetrics
+from mqlake.broker.transaction.metrics import TransactionMetrics
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -55,6 +51,8 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 500
 """Rows that are copied before the event loop serves others."""
+TIMER_BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+"""Upper bounds of rocketmq_timer_message_snapshot, RocketMQ's timerDist."""
 SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
 _TYPES_OF_SYSTEM_TOPICS = {SCHEDULE_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction"}
 
@@ -262,7 +260,7 @@ class Families:
             "rocketmq_finish_message_latency_milliseconds",
             "Transaction finish latency",
             (
-                ({"topic": topic}, _buckets(FINISH_BUCKETS_S, finished.ages), finished.ages_sum_s)
+                ({"topic": topic}, finished.ages.buckets(), finished.ages.sum)
                 for topic, finished in topics
                 if finished.committed
             ),
@@ -341,14 +339,72 @@ class Families:
             yield self._counter(f"mqlake_archive_{name}", text, [({}, value)])
 
     def _timers(self) -> Iterator[Family]:
-        if self._sources.timers is not None:
-            for name, doc, rows, is_total in timer_rows(self._sources.timers):
-                rows = [({**self._storage, **labels}, value) for labels, value in rows]
-                yield (self._counter if is_total else self._gauge)(name, doc, rows)
+        timers, storage = self._sources.timers, self._storage
+        if timers is None:
+            return
+        for name, doc, value in (
+            ("enqueue_lag", "Timer enqueue messages lag", timers.offset_behind),
+            ("enqueue_latency_milliseconds", "Timer enqueue latency", timers.enqueue_behind_ms),
+            ("dequeue_lag", "Timer dequeue messages lag", timers.dequeue_behind),
+            ("dequeue_latency_milliseconds", "Timer dequeue latency", timers.read_behind_ms),
+        ):
+            yield self._one(f"rocketmq_timer_{name}", doc, value, storage)
+        yield self._gauge(
+            "rocketmq_timing_messages",
+            "Current message number in timing",
+            [(storage | {"topic": topic}, count) for topic, count in timers.metrics.timing_counts().items()],
+        )
+        for name, doc, totals in (
+            ("rocketmq_timer_enqueue", "Total number of timer enqueue", timers.enqueued_by_topic),
+            ("rocketmq_timer_dequeue", "Total number of timer dequeue", timers.delivered_by_topic),
+        ):
+            rows = [(storage | {"topic": topic}, count) for topic, count in list(totals.items())]
+            yield self._counter(name, doc, rows)
+        pending = zip(TIMER_BOUNDS_S, timers.pending_within(TIMER_BOUNDS_S), strict=True)
+        yield self._gauge(
+            "rocketmq_timer_message_snapshot",
+            "Timer message distribution snapshot, only count timing messages in 24h.",
+            [(storage | {"timer_bound_s": str(bound)}, count) for bound, count in pending],
+        )
+        for name, doc, count in (
+            ("skipped", "Timer messages that could not be read or delivered", timers.skipped),
+            ("moved", "Timer messages stored again because the disk was short", timers.rescue.moved),
+            ("lost", "Timer messages deleted before they were due", timers.rescue.lost),
+        ):
+            yield self._counter(f"mqlake_timer_{name}", doc, [(storage, count)])
 
     def _pop(self) -> Iterator[Family]:
-        for name, doc, rows, is_total in pop_rows(self._sources.pop_service):
-            yield (self._counter if is_total else self._gauge)(name, doc, rows)
+        service = self._sources.pop_service
+        revive = service.revive_service
+        topic = service.state.revive_log.topic
+        yield self._counter(
+            "rocketmq_pop_revive_out_message",
+            "Total number of checkpoints and acknowledgements read from the revive topic",
+            [
+                ({"topic": topic, "revive_message_type": "CK"}, revive.checkpoints_in),
+                ({"topic": topic, "revive_message_type": "ACK"}, revive.acknowledgements_in),
+            ],
+        )
+        yield self._counter(
+            "rocketmq_pop_revive_retry_messages",
+            "Total number of messages put into retry topics",
+            [
+                ({"topic": name, "consumer_group": group}, count)
+                for (name, group), count in list(revive.counts.items())
+            ],
+        )
+        yield self._gauge(
+            "rocketmq_pop_revive_lag",
+            "Records of the revive topic that are not done",
+            [({"queue_id": str(queue.queue_id)}, revive.lag(queue)) for queue in revive.queues],
+        )
+        yield self._gauge(
+            "rocketmq_pop_revive_latency",
+            "How long the first checkpoint has been over its time",
+            [({"queue_id": str(queue.queue_id)}, revive.latency_ms(queue)) for queue in revive.queues],
+        )
+        pending = service.state.queues.pending_count
+        yield self._one("rocketmq_pop_offset_buffer_size", "Pops whose checkpoint is not stored yet", pending)
 
     def _replication(self) -> Iterator[Family]:
         """RocketMQ's broker has no metrics of replication; what it logs and answers to 907 is here by these names."""
@@ -421,16 +477,23 @@ class Families:
 
     def _execution_times(self) -> Iterator[Family]:
         admin = self._sources.admin_processor
-        yield self._histogram(
-            "rocketmq_topic_create_execution_time_milliseconds",
-            "The distribution of create topic time",
-            _execution_rows(admin.topic_create_times, with_system=True),
-        )
-        yield self._histogram(
-            "rocketmq_consumer_group_create_execution_time_milliseconds",
-            "The distribution of create subscription time",
-            _execution_rows(admin.group_create_times, with_system=False),
-        )
+        for name, doc, times, labels in (
+            (
+                "topic",
+                "The distribution of create topic time",
+                admin.topic_create_times,
+                {"is_system": "false"},
+            ),
+            ("consumer_group", "The distribution of create subscription time", admin.group_create_times, {}),
+        ):
+            yield self._histogram(
+                f"rocketmq_{name}_create_execution_time_milliseconds",
+                doc,
+                (
+                    ({"invocation_status": status, **labels}, histogram.buckets(), histogram.sum)
+                    for status, histogram in times.by_status.items()
+                ),
+            )
 
     def _rpc(self) -> Iterator[Family]:
         histograms = self._rpc_latencies.histograms
@@ -446,8 +509,8 @@ class Families:
                         "is_long_polling": _truth(rpc.is_long_polling),
                         "result": "oneway" if rpc.oneway else "success",
                     },
-                    _buckets(RPC_BUCKETS_MS, histogram.counts),
-                    histogram.sum_ns / 1_000_000,
+                    histogram.buckets(),
+                    histogram.sum / 1_000_000,
                 )
                 for rpc, histogram in histograms.items()
             ),
@@ -520,22 +583,6 @@ class Families:
 
     def _family(self, kind: str, name: str, doc: str, rows: Iterable[tuple[Any, ...]]) -> Family:
         return Family(kind, name, doc, self._common, rows)
-
-
-def _execution_rows(
-    times: ExecutionTimes, *, with_system: bool
-) -> Iterator[tuple[dict[str, str], list[tuple[str, float]], float]]:
-    for (status, is_system), counts in times.counts.items():
-        labels = {"invocation_status": status}
-        if with_system:
-            labels["is_system"] = _truth(is_system)
-        yield labels, _buckets(BUCKETS_MS, counts), times.sums_ms[status, is_system]
-
-
-def _buckets(bounds: Iterable[int], counts: Iterable[int]) -> list[tuple[str, float]]:
-    """Cumulative counts, as in Prometheus; the last count is of values above all bounds."""
-    names = (*(str(float(bound)) for bound in bounds), "+Inf")
-    return list(zip(names, accumulate(counts), strict=True))
 
 
 def _labels_of(text: str) -> dict[str, str]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from mqlake.base.histogram import Histogram
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -35,13 +35,6 @@ class Rpc:
     oneway: bool
 
 
-@dataclass(slots=True)
-class Histogram:
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_MS) + 1))
-    """Counts by upper bound in BUCKETS_MS; the last is for all that took longer."""
-    sum_ns: int = 0
-
-
 class RpcLatencies:
     """On the event loop."""
 
@@ -54,9 +47,8 @@ class RpcLatencies:
             return
         histogram = self.histograms.get(rpc)
         if histogram is None:
-            histogram = self.histograms[rpc] = Histogram()
-        histogram.counts[bisect_left(BUCKETS_MS, elapsed_ns // 1_000_000)] += times
-        histogram.sum_ns += elapsed_ns * times
+            histogram = self.histograms[rpc] = Histogram(BUCKETS_MS)
+        histogram.add(elapsed_ns // 1_000_000, elapsed_ns, times)
 
     def processor_table(self) -> ProcessorTable:
         return _MeasuredTable(self)

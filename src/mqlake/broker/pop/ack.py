@@ -22,12 +22,13 @@ from mqlake.message import ORDER_REVIVE_QUEUE_ID, ReceiptHandle, retry_flag
 from mqlake.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer
 from mqlake.remoting.headers.consume import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from mqlake.remoting.processors import answers
 from mqlake.store.results import STORED, PutMessageFuture
 
 BATCH_MAX = 10_000
@@ -39,20 +40,10 @@ class AckMessageProcessor:
         self._state = state
         self._broker = state.broker
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.ACK_MESSAGE, self.ack_message)
-        table.register(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack_message)
-        nothing = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
-        table.register(
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, with_default_header(nothing, self.change_invisible_time)
-        )
-
     # --- one message
 
-    def ack_message(
-        self, connection: Connection | None, request: RemotingCommand
-    ) -> Answer | Awaitable[Answer]:
-        header = request.decode_header(AckMessageRequestHeader)
+    @answers(RequestCode.ACK_MESSAGE)
+    def ack_message(self, header: AckMessageRequestHeader) -> Answer | Awaitable[Answer]:
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
         self._refuse_on_slave()
         low, high = self.range_of(topic, queue_id)
@@ -93,9 +84,8 @@ class AckMessageProcessor:
 
     # --- many messages
 
-    def batch_ack_message(
-        self, connection: Connection | None, request: RemotingCommand
-    ) -> Answer | Awaitable[Answer]:
+    @answers(RequestCode.BATCH_ACK_MESSAGE)
+    def batch_ack_message(self, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         """200151 BATCH_ACK_MESSAGE. What does not belong to a queue here is ignored."""
         body = BatchAckMessageRequestBody.from_json(request.body_bytes()) if request.body else None
         if body is None or not body.acks:
@@ -172,11 +162,12 @@ class AckMessageProcessor:
 
     # --- another time
 
-    def change_invisible_time(
-        self, connection: Connection | None, request: RemotingCommand
-    ) -> Answer | Awaitable[Answer]:
+    @answers(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        with_default_header(ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)),
+    )
+    def change_invisible_time(self, header: ChangeInvisibleTimeRequestHeader) -> Answer | Awaitable[Answer]:
         """200053 CHANGE_MESSAGE_INVISIBLETIME."""
-        header = request.decode_header(ChangeInvisibleTimeRequestHeader)
         state, broker = self._state, self._broker
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
         self._refuse_on_slave()

@@ -28,7 +28,7 @@ from mqlake.remoting.bodies.route import TopicRouteData, numbered_queues, readab
 from mqlake.remoting.bodies.topic import PERM_READ, MessageQueue
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.processors import answers
 
 ANY_QUEUE = -1
 ROUTES_MAX = 10_000
@@ -48,12 +48,8 @@ class QueryAssignmentProcessor:
         self._topic_route = topic_route
         self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.QUERY_ASSIGNMENT, self.query_assignment)
-
-    async def query_assignment(
-        self, connection: Connection | None, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.QUERY_ASSIGNMENT)
+    async def query_assignment(self, request: RemotingCommand) -> RemotingCommand:
         """400 QUERY_ASSIGNMENT. Without assignments in the answer the client keeps what it has."""
         body = QueryAssignmentRequestBody.from_json(request.body_bytes())
         topic, group = body.topic, body.consumer_group

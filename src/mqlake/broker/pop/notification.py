@@ -13,22 +13,22 @@ from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.topic import PERM_READ
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import NotificationRequestHeader, NotificationResponseHeader
+from mqlake.remoting.processors import answers
 
 
 class NotificationProcessor:
     def __init__(self, state: PopState) -> None:
         self._state = state
 
-    def register(self, table: ProcessorTable) -> None:
-        nothing = NotificationResponseHeader(has_msg=False, polling_full=False)
-        table.register(RequestCode.NOTIFICATION, with_default_header(nothing, self.notification))
-
+    @answers(
+        RequestCode.NOTIFICATION,
+        with_default_header(NotificationResponseHeader(has_msg=False, polling_full=False)),
+    )
     def notification(
-        self, connection: Connection | None, request: RemotingCommand
+        self, connection: Connection | None, header: NotificationRequestHeader
     ) -> Answer | Awaitable[Answer]:
-        header = request.decode_header(NotificationRequestHeader)
         self._check(header)
         state = self._state
         now = state.broker.clock_ms()

@@ -49,7 +49,7 @@ from mqlake.remoting.bodies.client import ConsumeType, MessageModel, Subscriptio
 from mqlake.remoting.bodies.topic import PERM_READ, TopicConfig
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, Buffer, RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import (
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,
@@ -57,6 +57,7 @@ from mqlake.remoting.headers.consume import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from mqlake.remoting.processors import answers
 from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.log.commit_log import RETRY_TOPIC_LENGTH_MAX
 from mqlake.store.results import STORED, GetMessageResult, GetMessageStatus, PutMessageFuture
@@ -111,6 +112,11 @@ class Pop:
         return self.header.max_msg_nums - self.count
 
 
+_REFUSED = with_default_header(
+    PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
+)
+
+
 class PopMessageProcessor:
     def __init__(self, state: PopState) -> None:
         self._state = state
@@ -122,22 +128,12 @@ class PopMessageProcessor:
         self._filters = functools.lru_cache(maxsize=4096)(self._filter)
         self._build_filter_data = broker.consumer_filter_manager.build
 
-    def register(self, table: ProcessorTable) -> None:
-        nothing = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
-        table.register(RequestCode.POP_MESSAGE, with_default_header(nothing, self.pop_message))
-        peek = with_archive(self._broker.store, self.peek_message)
-        table.register(RequestCode.PEEK_MESSAGE, with_default_header(nothing, peek))
-        table.register(
-            RequestCode.POLLING_INFO,
-            with_default_header(PollingInfoResponseHeader(polling_num=0), self.polling_info),
-        )
-
     # --- requests
 
+    @answers(RequestCode.POP_MESSAGE, _REFUSED)
     def pop_message(
-        self, connection: Connection | None, request: RemotingCommand
+        self, connection: Connection | None, header: PopMessageRequestHeader
     ) -> Answer | Awaitable[Answer]:
-        header = request.decode_header(PopMessageRequestHeader)
         now = self._broker.clock_ms()
         if header.born_time == 0:
             header.born_time = now
@@ -152,9 +148,9 @@ class PopMessageProcessor:
             return asyncio.ensure_future(when_dispatched(store, pop))
         return self._execute(connection, header, None)
 
-    def polling_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.POLLING_INFO, with_default_header(PollingInfoResponseHeader(polling_num=0)))
+    def polling_info(self, header: PollingInfoRequestHeader) -> RemotingCommand:
         """200055 POLLING_INFO: how many pops of a group wait at a queue."""
-        header = request.decode_header(PollingInfoRequestHeader)
         key = header.topic, header.consumer_group, header.queue_id
         return RemotingCommand.create_response(
             header=PollingInfoResponseHeader(polling_num=self._state.pop_polling.polling_num(key))
@@ -584,9 +580,9 @@ class PopMessageProcessor:
 
     # --- peek
 
-    def peek_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.PEEK_MESSAGE, _REFUSED, with_archive)
+    def peek_message(self, header: PeekMessageRequestHeader) -> RemotingCommand:
         """200052 PEEK_MESSAGE: messages that a pop would hand out, without any effect."""
-        header = request.decode_header(PeekMessageRequestHeader)
         topic_config = self._broker.topic_config_manager.existing_topic(header.topic)
         if not topic_config.perm & PERM_READ:
             raise ResponseError(

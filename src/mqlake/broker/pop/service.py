@@ -15,7 +15,6 @@ from mqlake.broker.pop.recover import recover_offsets, recover_revived
 from mqlake.broker.pop.revive import PopReviveService
 from mqlake.broker.pop.state import PopState
 from mqlake.broker.state.config_manager import ConfigManager
-from mqlake.remoting.connection import ProcessorTable
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
@@ -46,13 +45,6 @@ class PopService:
     @property
     def config_managers(self) -> list[ConfigManager]:
         return [self.state.order_info_manager]
-
-    def register(self, table: ProcessorTable) -> None:
-        """All requests of pop."""
-        self.pop_message_processor.register(table)
-        self.ack_message_processor.register(table)
-        self.query_assignment_processor.register(table)
-        self.notification_processor.register(table)
 
     # --- life
 

@@ -32,8 +32,9 @@ from mqlake.remoting.bodies.client import (
 from mqlake.remoting.bodies.topic import TOPIC_SYS_FLAG_UNIT_SUB
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
+from mqlake.remoting.processors import answers
 from mqlake.remoting.yielding import at_once, in_turns
 
 IS_SUPPORT_HEART_BEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
@@ -58,11 +59,7 @@ class ClientManageProcessor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.HEART_BEAT, self.heart_beat)
-        table.register(RequestCode.UNREGISTER_CLIENT, self.unregister_client)
-        table.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config)
-
+    @answers(RequestCode.HEART_BEAT)
     def heart_beat(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
@@ -160,9 +157,11 @@ class ClientManageProcessor:
         group_info.heartbeat_fingerprint = heartbeat.heartbeat_fingerprint
         return known_fingerprint is not None and known_fingerprint != heartbeat.heartbeat_fingerprint
 
-    def unregister_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.UNREGISTER_CLIENT)
+    def unregister_client(
+        self, connection: Connection, header: UnregisterClientRequestHeader
+    ) -> RemotingCommand:
         broker = self._broker
-        header = request.decode_header(UnregisterClientRequestHeader)
         if header.producer_group is not None:
             broker.producer_manager.unregister_producer(header.producer_group, connection)
         if (group := header.consumer_group) is not None:
@@ -171,7 +170,8 @@ class ClientManageProcessor:
             broker.consumer_manager.unregister_consumer(group, connection, notify)
         return RemotingCommand.create_response()
 
-    def check_client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.CHECK_CLIENT_CONFIG)
+    def check_client_config(self, request: RemotingCommand) -> RemotingCommand:
         """46 CHECK_CLIENT_CONFIG: checks that this broker can filter as a consumer wants."""
         subscription = CheckClientRequestBody.from_json(request.body_bytes()).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):

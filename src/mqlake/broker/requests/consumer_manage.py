@@ -16,13 +16,14 @@ from mqlake.remoting.bodies.client import (
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import (
     GetConsumerListByGroupRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from mqlake.remoting.processors import answers
 
 logger = logging.getLogger(__name__)
 
@@ -34,30 +35,25 @@ class ConsumerManageProcessor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.get_consumer_list_by_group)
-        table.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_consumer_offset)
-        table.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query_consumer_offset)
-        table.register(RequestCode.LOCK_BATCH_MQ, self.lock_batch_mq)
-        table.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock_batch_mq)
-
-    def get_consumer_list_by_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        group = request.decode_header(GetConsumerListByGroupRequestHeader).consumer_group
-        info = self._broker.consumer_manager.get_consumer_group_info(group)
+    @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    def get_consumer_list_by_group(self, header: GetConsumerListByGroupRequestHeader) -> RemotingCommand:
+        info = self._broker.consumer_manager.get_consumer_group_info(header.consumer_group)
         if info is None:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
-                f"no consumer for this group, {group}: none has sent this broker a heartbeat",
+                f"no consumer for this group, {header.consumer_group}: none has sent this broker a heartbeat",
             )
         body = GetConsumerListByGroupResponseBody(consumer_id_list=info.all_client_ids())
         return RemotingCommand.create_response(body=body.to_json())
 
     # --- offsets
 
-    def update_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.UPDATE_CONSUMER_OFFSET)
+    def update_consumer_offset(
+        self, connection: Connection, header: UpdateConsumerOffsetRequestHeader
+    ) -> RemotingCommand:
         """15 UPDATE_CONSUMER_OFFSET. While an operator's reset waits for the group's next pull, commits are from
         before the reset and ignored."""
-        header = request.decode_header(UpdateConsumerOffsetRequestHeader)
         broker = self._broker
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if not broker.subscription_group_manager.contains_subscription_group(group):
@@ -90,12 +86,10 @@ class ConsumerManageProcessor:
         manager.commit_offset(connection.remote_address, group, topic, queue_id, header.commit_offset)
         return RemotingCommand.create_response()
 
-    def query_consumer_offset(
-        self, connection: Connection, request: RemotingCommand
-    ) -> Answer | Awaitable[Answer]:
+    @answers(RequestCode.QUERY_CONSUMER_OFFSET)
+    def query_consumer_offset(self, header: QueryConsumerOffsetRequestHeader) -> Answer | Awaitable[Answer]:
         """14 QUERY_CONSUMER_OFFSET. A group without an offset begins at 0 if the queue's first message is still there
         and in memory: then it misses no message. Else the client decides."""
-        header = request.decode_header(QueryConsumerOffsetRequestHeader)
         topic, queue_id = header.topic, header.queue_id
         offsets = self._broker.consumer_offset_manager
         offset = offsets.query_offset(header.consumer_group, topic, queue_id)
@@ -123,7 +117,8 @@ class ConsumerManageProcessor:
 
     # --- locks
 
-    def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.LOCK_BATCH_MQ)
+    def lock_batch_mq(self, request: RemotingCommand) -> RemotingCommand:
         """41 LOCK_BATCH_MQ: answers the queues that the client holds now."""
         body = _lock_batch(request)
         locked = self._broker.rebalance_lock_manager.try_lock_batch(
@@ -131,7 +126,8 @@ class ConsumerManageProcessor:
         )
         return RemotingCommand.create_response(body=LockBatchResponseBody(lock_ok_mq_set=locked).to_json())
 
-    def unlock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.UNLOCK_BATCH_MQ)
+    def unlock_batch_mq(self, request: RemotingCommand) -> RemotingCommand:
         body = _lock_batch(request)
         self._broker.rebalance_lock_manager.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return RemotingCommand.create_response()

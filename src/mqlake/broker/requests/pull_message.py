@@ -33,8 +33,9 @@ from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_READ
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.remoting.processors import answers
 from mqlake.store.archive.reader import NotCachedError
 from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.results import GetMessageResult, GetMessageStatus
@@ -90,11 +91,10 @@ class PullMessageProcessor:
         self.pull_request_hold_service = PullRequestHoldService(broker, self.execute_when_wakeup)
         self._build_filter_data = functools.lru_cache(maxsize=1024)(broker.consumer_filter_manager.build)
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self.pull_message)
-
-    def pull_message(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        header = request.decode_header(PullMessageRequestHeader)
+    @answers((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+    def pull_message(
+        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> Answer | Awaitable[Answer]:
         if self._broker.store.dispatch_behind_bytes and self._is_beyond(header):
             pull = functools.partial(self._pull_or_hold, connection, request.code, header)
             return asyncio.ensure_future(when_dispatched(self._broker.store, pull))

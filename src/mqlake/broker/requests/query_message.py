@@ -10,12 +10,12 @@ from mqlake.errors import ResponseError
 from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.consume import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from mqlake.remoting.processors import answers
 from mqlake.store.message_store import DefaultMessageStore
 
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
@@ -29,14 +29,8 @@ class QueryMessageProcessor:
     def __init__(self, store: DefaultMessageStore) -> None:
         self._store = store
 
-    def register(self, table: ProcessorTable) -> None:
-        store = self._store
-        query = with_archive(store, after_dispatch(store, self.query_message))
-        table.register(RequestCode.QUERY_MESSAGE, query)
-        table.register(RequestCode.VIEW_MESSAGE_BY_ID, with_archive(store, self.view_message_by_id))
-
-    def query_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.decode_header(QueryMessageRequestHeader)
+    @answers(RequestCode.QUERY_MESSAGE, with_archive, after_dispatch)
+    def query_message(self, request: RemotingCommand, header: QueryMessageRequestHeader) -> RemotingCommand:
         max_num = header.max_num
         if request.ext_fields.get(UNIQUE_MSG_QUERY_FLAG) == "true":
             max_num = UNIQUE_MSG_QUERY_MAX_NUM
@@ -56,16 +50,16 @@ class QueryMessageProcessor:
             )
         return RemotingCommand.create_response(header=found, body=result.buffers)
 
-    def view_message_by_id(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.VIEW_MESSAGE_BY_ID, with_archive)
+    def view_message_by_id(self, header: ViewMessageRequestHeader) -> RemotingCommand:
         """33 VIEW_MESSAGE_BY_ID. The id's second half is the offset."""
-        offset = request.decode_header(ViewMessageRequestHeader).offset
-        record = self._store.select_one_message_by_offset(offset)
-        if record is None or not _begins_at(record, offset):
+        record = self._store.select_one_message_by_offset(header.offset)
+        if record is None or not _begins_at(record, header.offset):
             store = self._store
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {offset}: no message begins there; this broker's log holds "
-                f"{store.min_phy_offset} to {store.max_phy_offset}",
+                f"can not find message by the offset, {header.offset}: no message begins there; "
+                f"this broker's log holds {store.min_phy_offset} to {store.max_phy_offset}",
             )
         return RemotingCommand.create_response(body=record)
 

@@ -28,8 +28,9 @@ from mqlake.message.recall import RecallHandle, decode_recall_handle
 from mqlake.remoting.bodies.topic import PERM_WRITE
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.produce import RecallMessageRequestHeader
+from mqlake.remoting.processors import answers
 from mqlake.store.config import BrokerRole
 from mqlake.store.results import PutMessageFuture
 
@@ -41,11 +42,10 @@ class RecallMessageProcessor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.RECALL_MESSAGE, self.recall_message)
-
-    def recall_message(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        header = request.decode_header(RecallMessageRequestHeader)
+    @answers(RequestCode.RECALL_MESSAGE)
+    def recall_message(
+        self, connection: Connection, header: RecallMessageRequestHeader
+    ) -> Answer | Awaitable[Answer]:
         broker = self._broker
         try:
             handle = self._check(header)

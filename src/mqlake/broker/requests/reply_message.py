@@ -31,13 +31,14 @@ from mqlake.message import (
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.produce import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from mqlake.remoting.processors import answers
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +49,17 @@ class ReplyMessageProcessor:
         self._broker_to_client = broker_to_client
         self._checks = SendMessageChecks(broker)
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.SEND_REPLY_MESSAGE, self.send_reply_message)
-        table.register(RequestCode.SEND_REPLY_MESSAGE_V2, self.send_reply_message_v2)
-
-    async def send_reply_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return await self._process(connection, request, request.decode_header(SendMessageRequestHeader))
-
-    async def send_reply_message_v2(
-        self, connection: Connection, request: RemotingCommand
+    @answers(RequestCode.SEND_REPLY_MESSAGE)
+    async def send_reply_message(
+        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> RemotingCommand:
-        return await self._process(connection, request, request.decode_header(SendMessageRequestHeaderV2))
+        return await self._process(connection, request, header)
+
+    @answers(RequestCode.SEND_REPLY_MESSAGE_V2)
+    async def send_reply_message_v2(
+        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeaderV2
+    ) -> RemotingCommand:
+        return await self._process(connection, request, header)
 
     async def _process(
         self, connection: Connection, request: RemotingCommand, header: SendHeader

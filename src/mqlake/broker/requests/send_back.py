@@ -33,8 +33,9 @@ from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
+from mqlake.remoting.processors import answers
 from mqlake.store.broker_stats import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS
 from mqlake.store.results import PutMessageStatus
 
@@ -46,15 +47,11 @@ class ConsumerSendMsgBackProcessor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def register(self, table: ProcessorTable) -> None:
-        processor = with_archive(self._broker.store, self.consumer_send_msg_back)
-        table.register(RequestCode.CONSUMER_SEND_MSG_BACK, processor)
-
+    @answers(RequestCode.CONSUMER_SEND_MSG_BACK, with_archive)
     async def consumer_send_msg_back(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Connection, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader
     ) -> RemotingCommand:
         broker = self._broker
-        header = request.decode_header(ConsumerSendMsgBackRequestHeader)
         group_config = broker.subscription_group_manager.existing_group(header.group)
         if not broker.config.broker_permission & PERM_WRITE:
             raise ResponseError(

@@ -67,8 +67,9 @@ from mqlake.remoting.bodies.topic import (
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.produce import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from mqlake.remoting.processors import answers
 from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
 
 logger = logging.getLogger(__name__)
@@ -220,15 +221,17 @@ class SendMessageProcessor:
         self._checks = SendMessageChecks(broker)
         self.flow_control = SendFlowControl(broker)
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.SEND_MESSAGE, self.send_message)
-        table.register((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE), self.send_message_v2)
+    @answers(RequestCode.SEND_MESSAGE)
+    def send_message(
+        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> Answer | Awaitable[Answer]:
+        return self._process(connection, request, header)
 
-    def send_message(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        return self._process(connection, request, request.decode_header(SendMessageRequestHeader))
-
-    def send_message_v2(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        return self._process(connection, request, request.decode_header(SendMessageRequestHeaderV2))
+    @answers((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
+    def send_message_v2(
+        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeaderV2
+    ) -> Answer | Awaitable[Answer]:
+        return self._process(connection, request, header)
 
     def _process(
         self, connection: Connection, request: RemotingCommand, header: SendHeader

@@ -7,7 +7,6 @@ the log for as long as dispatch gathers, here longer than in RocketMQ while nobo
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable
 
 from mqlake.remoting.command import RemotingCommand
@@ -31,7 +30,6 @@ async def when_dispatched(
 def after_dispatch(store: DefaultMessageStore, processor: Processor) -> Processor:
     """The processor, asked when what the log held at the request is dispatched."""
 
-    @functools.wraps(processor)
     async def answer(connection: Connection, request: RemotingCommand) -> Answer:
         return await when_dispatched(store, lambda: processor(connection, request))
 

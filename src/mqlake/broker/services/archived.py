@@ -8,7 +8,6 @@ A place that does not answer is SYSTEM_BUSY: clients try again later, and no off
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable
 
 from mqlake.errors import ArchiveUnavailableError, ConfigError, MissingPartError, ResponseError
@@ -68,7 +67,6 @@ def with_archive(store: DefaultMessageStore, processor: Processor) -> Processor:
     if not store.config.archive:
         return processor
 
-    @functools.wraps(processor)
     async def answer(connection: Connection, request: RemotingCommand) -> Answer:
         def ask() -> Answer | Awaitable[Answer]:
             return processor(connection, request)

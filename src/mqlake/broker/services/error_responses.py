@@ -3,13 +3,13 @@ numbers that are 0, and a remark."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Awaitable, Mapping
 
 from mqlake.errors import ResponseError
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import Answer, Connection, Processor
 from mqlake.remoting.headers.codec import CommandHeader
+from mqlake.remoting.processors import Around
 
 DEFAULT_REMARK = "not set any response code"
 """RocketMQ's remark in the answer of a processor that sets none, whatever its code."""
@@ -20,15 +20,17 @@ def refusal(error: ResponseError, fields: Mapping[str, str]) -> RemotingCommand:
     return RemotingCommand(error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=dict(fields))
 
 
-def with_default_header(header: CommandHeader, processor: Processor) -> Processor:
+def with_default_header(header: CommandHeader) -> Around:
     """The processor, with this header in the answers that refuse."""
     fields = header.encode()
 
-    @functools.wraps(processor)
-    def answer(connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        try:
-            return processor(connection, request)
-        except ResponseError as error:
-            return refusal(error, fields)
+    def around(_: object, processor: Processor) -> Processor:
+        def answer(connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+            try:
+                return processor(connection, request)
+            except ResponseError as error:
+                return refusal(error, fields)
 
-    return answer
+        return answer
+
+    return around

@@ -18,6 +18,7 @@ from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import validate_topic
 from mqlake.message.groups import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from mqlake.remoting.bodies.client import MessageRequestModes, SetMessageRequestModeRequestBody
 from mqlake.remoting.bodies.topic import QUEUES_MAX
 from mqlake.remoting.codes import ResponseCode
 
@@ -218,3 +219,25 @@ def _content_of(wrapper: SubscriptionGroupWrapper) -> dict[str, Any]:
         if (subscriptions := config.get("subscriptionDataSet")) is not None:
             config["subscriptionDataSet"] = tuple(subscriptions)  # a Set there
     return content
+
+
+class MessageRequestModeManager(ConfigManager):
+    """How the members of a group get the messages of a topic, if an operator has set it: messageRequestMode.json.
+
+    {"messageRequestModeMap":{"T":{"G":{"consumerGroup":"G","mode":"PULL","popShareQueueNum":0,"topic":"T"}}}}
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.modes = MessageRequestModes()
+
+    def set_message_request_mode(self, mode: SetMessageRequestModeRequestBody) -> None:
+        """On the disk when it returns. OSError."""
+        self.modes.message_request_mode_map.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self.persist()
+
+    def encode(self) -> dict[str, Any]:
+        return self.modes.to_value()
+
+    def decode(self, value: Any) -> None:
+        self.modes = MessageRequestModes.from_value(value)

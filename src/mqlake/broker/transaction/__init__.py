@@ -6,7 +6,6 @@
     no word for too long ─────────▶ CHECK_TRANSACTION_STATE        to some producer of the group, again and again
 
     messages         what each of these messages looks like
-    bridge           where they are stored, how far the two queues are dealt with
     service          halves taken, ends noted, what is still open looked through
     check            the rounds, and whom to ask
     end_transaction  END_TRANSACTION

@@ -22,8 +22,9 @@ from mqlake.errors import FormatError, HeaderError, ResponseError
 from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, MessageSysFlag
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader
+from mqlake.remoting.processors import answers
 from mqlake.store.config import BrokerRole
 from mqlake.store.results import PutMessageResult, PutMessageStatus
 
@@ -45,13 +46,11 @@ class EndTransactionProcessor:
     def __init__(self, broker: Broker, service: TransactionalMessageService) -> None:
         self._broker = broker
         self._service = service
-        self._bridge = service.bridge
 
-    def register(self, table: ProcessorTable) -> None:
-        table.register(RequestCode.END_TRANSACTION, self.end_transaction)
-
-    def end_transaction(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        header = request.decode_header(EndTransactionRequestHeader)
+    @answers(RequestCode.END_TRANSACTION)
+    def end_transaction(
+        self, connection: Connection, header: EndTransactionRequestHeader
+    ) -> Answer | Awaitable[Answer]:
         if self._broker.store_config.broker_role is BrokerRole.SLAVE:
             raise ResponseError(ResponseCode.SLAVE_NOT_AVAILABLE, "transactions are ended at the master")
         state = _STATES.get(header.commit_or_rollback)
@@ -77,7 +76,7 @@ class EndTransactionProcessor:
 
     def _prepare_message(self, header: EndTransactionRequestHeader) -> MessageExt:
         """The half message that is meant. ResponseError."""
-        half = self._bridge.look_half_message(header.commit_log_offset)
+        half = self._service.look_half_message(header.commit_log_offset)
         if half is None:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
@@ -90,7 +89,7 @@ class EndTransactionProcessor:
         immunity_ms = messages.check_immunity_ms(half)
         if immunity_ms is not None and not header.from_transaction_check:
             allowed_ms = max(immunity_ms, self._broker.config.transaction_time_out)
-            age_ms = self._bridge.clock_ms() - half.born_timestamp
+            age_ms = self._service.clock_ms() - half.born_timestamp
             if age_ms > allowed_ms:
                 raise ResponseError(
                     ResponseCode.ILLEGAL_OPERATION,
@@ -105,7 +104,7 @@ class EndTransactionProcessor:
         except FormatError as error:
             raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         self._service.end(place_of(half), TransactionState.COMMITTED)
-        future = self._bridge.async_put_message(final)
+        future = self._service.store.async_put_message(final)
         if future.done():
             return self._committed(half, future.result())
 

@@ -8,11 +8,11 @@ of transactions that have ended (`finished`) begins at 0 with each start.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqlake.base.histogram import Histogram
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.remoting.bodies.codec import JsonBody
 from mqlake.remoting.bodies.topic import DataVersion
@@ -38,9 +38,8 @@ class Finished:
 
     committed: int = 0
     rolled_back: int = 0
-    ages: list[int] = field(default_factory=lambda: [0] * (len(FINISH_BUCKETS_S) + 1))
-    """Messages committed, by their age in seconds then: by upper bound of FINISH_BUCKETS_S, the last of all older."""
-    ages_sum_s: int = 0
+    ages: Histogram = field(default_factory=lambda: Histogram(FINISH_BUCKETS_S))
+    """Messages committed, by their age in seconds then."""
 
 
 class TransactionMetrics(ConfigManager):
@@ -73,8 +72,7 @@ class TransactionMetrics(ConfigManager):
         if committed:
             age_s = max(self._clock_ms() - born_timestamp, 0) // 1000
             finished.committed += 1
-            finished.ages[bisect_left(FINISH_BUCKETS_S, age_s)] += 1
-            finished.ages_sum_s += age_s
+            finished.ages.add(age_s, age_s)
         else:
             finished.rolled_back += 1
 
