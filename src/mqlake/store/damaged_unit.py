@@ -18,7 +18,7 @@ import numpy as np
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.record import RecordPlace, why_not_at
-from mqlake.message import MessageSysFlag
+from mqlake.message import UNSEEN_FLAG
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import LogReader
 from mqlake.store.queues.consume_queue import ConsumeQueue
@@ -43,7 +43,7 @@ def find_message(log_files: MappedFileQueue, queue: ConsumeQueue, queue_offset: 
     for chunk in LogReader(log_files, check_crc=False).scan(start, end):
         scan = chunk.scan
         # a prepared or rolled-back message has a queue offset of no queue
-        counted = scan.sys_flag & MessageSysFlag.TRANSACTION_PREPARED_TYPE == 0
+        counted = scan.sys_flag & UNSEEN_FLAG == 0
         found = (scan.queue_offset == queue_offset) & (scan.queue_id == queue.queue_id) & counted
         for row in np.flatnonzero(found).tolist():
             if scan.topics[scan.topic_id[row]] == topic:

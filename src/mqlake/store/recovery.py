@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mqlake.base.clock import now_ms
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record
 from mqlake.formats.names import offset_to_file_name
@@ -47,7 +47,7 @@ from mqlake.store.index.index_service import IndexService
 from mqlake.store.kept_copies import keep, whole_records
 from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
-from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader
+from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader, first_timestamp
 from mqlake.store.log.misnamed import own_offset, record_of_another_file
 from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, newest_in
@@ -199,7 +199,7 @@ class Recovery:
         last_exit: LastExit,
         *,
         accept_loss: bool = False,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> None:
         """`accept_loss`: messages may be gone from the log's end that no crash can have taken."""
         self._config = config
@@ -327,7 +327,7 @@ class Recovery:
             at = self._kept_to
             self._kept.clear()
         for chunk in self._dispatch(at, seen.first_end, self._dispatchers):
-            self._tell(total + chunk.end - seen.start, 2 * total)
+            self._progress(total + chunk.end - seen.start, 2 * total)
 
     def _put_kept(self) -> None:
         """Each dispatcher takes its time, on a processor of its own where there is one. OSError."""
@@ -343,10 +343,6 @@ class Recovery:
     def _size_from(self, start: int) -> int:
         return self._files.mapped_files[-1].file_from_offset + self._files.file_size - start
 
-    def _tell(self, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(done, total)
-
     # ------------------------------------------------------------------ where to start
 
     def _start_file(self, dispatched_to: int) -> MappedFile:
@@ -360,7 +356,7 @@ class Recovery:
         checkpoint = self._checkpoint
         flushed_until = checkpoint.min_timestamp_index if safe else checkpoint.min_timestamp
         for mapped_file in reversed(files):
-            first = self._first_timestamp(mapped_file)
+            first = first_timestamp(mapped_file)
             if 0 < first <= flushed_until:
                 if reached.file_from_offset >= mapped_file.file_from_offset:
                     return mapped_file
@@ -388,10 +384,6 @@ class Recovery:
 
     def _one_record(self, mapped_file: MappedFile) -> Scan:
         return self._reader.scan_file(mapped_file, 0, mapped_file.file_size, 1)
-
-    def _first_timestamp(self, mapped_file: MappedFile) -> int:
-        scan = self._one_record(mapped_file)
-        return int(scan.store_timestamp[0]) if len(scan.position) else 0
 
     def _refuse_misnamed(self, start: MappedFile) -> None:
         """Raises StoreCorruptError when a file from `start` on begins with a record of another file: what it holds
@@ -480,7 +472,7 @@ class Recovery:
                 self._refuse_misplaced(chunk, prepared)
                 self._keep(chunk, prepared)
             end = chunk.end
-            self._tell(end - report.scanned_from, 2 * total)
+            self._progress(end - report.scanned_from, 2 * total)
             if torn:
                 break
         if not torn_size and chunk is not None and chunk.scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
@@ -586,7 +578,7 @@ class Recovery:
         try:
             first = self._files.min_offset
             for chunk in self._dispatch(first, end, [self._consume_queues]):
-                self._tell(chunk.end - first, end - first)
+                self._progress(chunk.end - first, end - first)
         finally:
             self._consume_queues.may_create = None
 

@@ -27,7 +27,7 @@ from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record, decode_record
-from mqlake.message import MessageSysFlag
+from mqlake.message import UNSEEN_FLAG
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.damage import SCRUB, DamageLog
 from mqlake.store.files.mapped_file import MappedFile
@@ -45,8 +45,6 @@ CHUNK_RECORDS = 8192
 FIRST_AFTER_S = 600.0
 """A broker that has just been started has better to do."""
 LOOK_AGAIN_S = 1.0
-
-_NO_UNIT = MessageSysFlag.TRANSACTION_PREPARED_TYPE  # a bit of ROLLBACK too: such messages are in no queue
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -235,7 +233,7 @@ class ScrubService(ServiceThread):
     def _compare(self, mapped_file: MappedFile, scan: Scan, position: int) -> None:
         """Reports records that the consume queues do not lead to. Positions in the scan count from `position` of the
         file."""
-        rows = np.flatnonzero((scan.sys_flag & _NO_UNIT) == 0)
+        rows = np.flatnonzero((scan.sys_flag & UNSEEN_FLAG) == 0)
         for some in rows_by_queue(scan.topic_id, scan.queue_id, rows):
             topic = str(scan.topics[scan.topic_id[some[0]]], "utf-8", "replace")
             queues = self._consume_queues.queues(topic)

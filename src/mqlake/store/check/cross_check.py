@@ -27,13 +27,14 @@ from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    UNSEEN_FLAG,
     bytes_to_properties,
     tags_code,
 )
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
-from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
 from mqlake.store.queues.unit_queue import I64Array, Units
 
 Bools = npt.NDArray[np.bool_]
@@ -135,7 +136,7 @@ class Witnesses:
 
     def all_misplaced(self, buf: Bytes, scan: Scan, columns: DispatchColumns) -> Iterator[Misplaced]:
         """Yields the misplaced rows of a whole scan, also those that say no queue leads to them."""
-        undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
+        undecided = (scan.sys_flag & UNSEEN_FLAG) != 0
         yield from self.wrongly_hidden(scan, columns, np.flatnonzero(undecided))
         for rows in rows_by_queue(scan.topic_id, scan.queue_id, np.flatnonzero(~undecided)):
             yield from self.misplaced(buf, scan, columns, rows)

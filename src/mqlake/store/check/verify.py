@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 from mqlake.base.clock import now_ms
 from mqlake.base.findings import Finding, Findings, Severity
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreCorruptError, StoreError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from mqlake.formats.columns import dispatch_columns
@@ -117,7 +117,7 @@ def verify_store(
     settings: Mapping[str, object] | None = None,
     *,
     holds_lock: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> VerifyReport:
     """Verifies the store in directory `path`, also beside a running writer. `holds_lock`: the caller holds its lock,
     so nobody writes.
@@ -152,7 +152,7 @@ def _verify(
     log: MappedFileQueue,
     report: VerifyReport,
     findings: Findings,
-    progress: Progress | None,
+    progress: Progress,
 ) -> None:
     settled = report.clean_exit and report.writer is None
     report.min_offset = log.min_offset

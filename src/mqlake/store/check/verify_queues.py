@@ -22,7 +22,7 @@ from mqlake.base.rendering import count_text
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import SYS_FLAG_POSITION
-from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC, UNSEEN_FLAG, MessageSysFlag
 from mqlake.store.check.cross_check import (
     PROPERTIES,
     QUEUE_ID,
@@ -41,11 +41,10 @@ from mqlake.store.log.log_reader import Hole, RecordChunk
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
-from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
 from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.unit_queue import I64Array, Units
 
-INNER_BATCH = 0x80
 UNITS_A_READ = 65536
 LOST_KEPT = 1000
 
@@ -71,7 +70,7 @@ class LostMessage:
 def is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
     """True if a queue points to this record."""
     queue = _queue_of(queues, scan.topics[scan.topic_id[record]], int(scan.queue_id[record]))
-    if queue is None or int(scan.sys_flag[record]) & TRANSACTION_UNDECIDED:
+    if queue is None or int(scan.sys_flag[record]) & UNSEEN_FLAG:
         return False
     unit = queue.get(int(scan.queue_offset[record]))
     return unit is not None and unit.physical_offset == int(scan.physical_offset[record])
@@ -165,7 +164,7 @@ class QueueVerifier:
             said = _i64(int(scan.store_timestamp[row]))
             seen = ("it is between the times of the records before and after",)
             self._wrong_field(chunk, row, STORE_TIMESTAMP, at, said, _i64(right), seen)
-        undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
+        undecided = (scan.sys_flag & UNSEEN_FLAG) != 0
         if undecided.any():
             wrongly = list(self._witnesses.wrongly_hidden(scan, columns, np.flatnonzero(undecided)))
             for found in wrongly:
@@ -248,7 +247,7 @@ class QueueVerifier:
         state = self._state_of(*place, int(offsets[0]))
         counts: I64Array = np.ones(len(rows), np.int64)
         if isinstance(state.queue, BatchConsumeQueue) or (
-            state.queue is None and (scan.sys_flag[rows] & INNER_BATCH).any()
+            state.queue is None and (scan.sys_flag[rows] & MessageSysFlag.INNER_BATCH_FLAG).any()
         ):
             counts = columns.inner_num[rows].astype(np.int64)
         expected = np.concatenate(([state.next], offsets[:-1] + counts[:-1]))
@@ -322,7 +321,7 @@ class QueueVerifier:
             wrong = QUEUE_OFFSET_POSITION, _i64(int(scan.queue_offset[row])), _i64(found.queue_offset)
         elif found.field == SYS_FLAG:
             flag = int(scan.sys_flag[row])
-            right = flag & ~TRANSACTION_UNDECIDED
+            right = flag & ~UNSEEN_FLAG
             wrong = (
                 SYS_FLAG_POSITION,
                 flag.to_bytes(4, "big", signed=True),

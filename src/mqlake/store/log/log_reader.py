@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanRoom, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
@@ -156,6 +156,19 @@ def used_files(log: MappedFileQueue) -> int:
     while count > 1 and not end_in_file(log.mapped_files[count - 1])[0]:
         count -= 1
     return count
+
+
+def first_timestamp(mapped_file: MappedFile) -> int:
+    """Store time (ms) of a file's first record, -1 when there is none."""
+    scan = scan_records(
+        mapped_file.array,
+        0,
+        mapped_file.file_size,
+        mapped_file.file_from_offset,
+        max_records=1,
+        check_crc=False,
+    )
+    return int(scan.store_timestamp[0]) if len(scan) else -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -447,7 +460,7 @@ class LogReader:
         *,
         is_known: IsKnown | None = None,
         known_until: int = 0,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> LogWalk:
         """A walk from physical offset `start` (None: the first).
 
@@ -507,7 +520,7 @@ class LogWalk:
         start: int | None,
         is_known: IsKnown,
         known_until: int,
-        progress: Progress | None,
+        progress: Progress,
     ) -> None:
         self.holes: list[Hole] = []
         self.start = reader.files.min_offset if start is None else start
@@ -538,8 +551,7 @@ class LogWalk:
                     self.last_timestamp = int(scan.store_timestamp[-1])
                     mapped_file.evict(position, scan.end)
                 position = scan.end
-                if self._progress is not None:
-                    self._progress(number * mapped_file.file_size + position, total)
+                self._progress(number * mapped_file.file_size + position, total)
                 if scan.stop == ScanStop.MAX_RECORDS:
                     continue
                 if scan.stop == ScanStop.BLANK and not self._pending:
