@@ -37,7 +37,6 @@ from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record
 from mqlake.formats.names import offset_to_file_name
-from mqlake.formats.record import RecordPlace, why_not_at
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import CommitLogDispatcher, columns_of
@@ -53,6 +52,7 @@ from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, newest_in
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, PreparedUnits
+from mqlake.store.queues.leads_to import is_known, whole_record_of
 from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.queue_ends import DoubtfulEnds, RestorableQueues, topics_of_config, write_ends
 
@@ -137,13 +137,6 @@ class RecoveryReport:
         return text
 
 
-def _is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
-    """True if a queue points to this record. Few starts ask, and fewer verify."""
-    from mqlake.store.check.verify_queues import is_known
-
-    return is_known(queues, scan, record)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _LogSurvey:
     """Findings of the survey of the log. Offsets are physical."""
@@ -226,7 +219,7 @@ class Recovery:
             self._checking_reader,
             last_exit,
             flushed_until=checkpoint.physic_msg_timestamp,
-            is_known=functools.partial(_is_known, consume_queues),
+            is_known=functools.partial(is_known, consume_queues),
             force_prop_crc=config.writes_prop_crc,
             progress=progress,
         )
@@ -518,13 +511,7 @@ class Recovery:
         if queue is None or unit is None:
             return False
         after = queue.get(found.queue_offset + unit.batch_num)
-        record = None if after is None else self._files.select(after.physical_offset, after.size)
-        if after is None or record is None:
-            return False
-        place = RecordPlace(
-            after.size, after.physical_offset, found.queue_id, after.queue_offset, found.topic
-        )
-        return not why_not_at(record, 0, after.size, place)
+        return after is not None and whole_record_of(self._files, queue, after) is not None
 
     def _is_queue(self, topic: str, queue_id: int) -> bool:
         """True if the queue is there, and the table of topics has it, unless that is missing."""

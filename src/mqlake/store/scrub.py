@@ -35,6 +35,8 @@ from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
+from mqlake.store.queues.leads_to import leads_to
+from mqlake.store.queues.unit_queue import I64Array
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +245,7 @@ class ScrubService(ServiceThread):
             queue = queues.get(queue_id)
             if queue is not None and not isinstance(queue, ConsumeQueue):
                 continue
-            for row in self._not_in_queue(queue, scan, some):
+            for row in _not_in_queue(queue, scan, some).tolist():
                 self._report(
                     mapped_file,
                     position + int(scan.position[row]),
@@ -253,32 +255,16 @@ class ScrubService(ServiceThread):
                     queue_id,
                 )
 
-    @staticmethod
-    def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: npt.NDArray[np.intp]) -> list[int]:
-        """Returns the rows, of one queue, that its units do not lead to; deleted units lead nowhere and need not."""
-        if queue is None:
-            return [int(row) for row in rows]
-        found: list[int] = []
-        offsets, places = scan.queue_offset[rows], scan.physical_offset[rows]
-        at = int(np.searchsorted(offsets, queue.min_offset_in_queue)) if _ascend(offsets) else 0
-        while at < len(rows):
-            first = int(offsets[at])
-            units = queue.get_range(first, CHUNK_RECORDS)
-            inside = (offsets[at:] >= first) & (offsets[at:] < first + len(units))
-            count = int(np.argmin(inside)) if not inside.all() else len(inside)
-            if count == 0:
-                if first >= queue.min_offset_in_queue:
-                    found.append(int(rows[at]))
-                at += 1
-                continue
-            leads_to = units["offset"][offsets[at : at + count] - first]
-            found += rows[at : at + count][leads_to != places[at : at + count]].tolist()
-            at += count
-        return found
 
-
-def _ascend(offsets: npt.NDArray[np.int64]) -> bool:
-    return bool((np.diff(offsets) > 0).all())
+def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: I64Array) -> I64Array:
+    """The rows, of one queue, that its units do not lead to; deleted units lead nowhere and need not."""
+    while queue is not None:
+        first = queue.min_offset_in_queue
+        rows = rows[scan.queue_offset[rows] >= first]
+        missing = rows[~leads_to(queue, scan, rows)]
+        if queue.min_offset_in_queue == first:  # none were deleted meanwhile
+            return missing
+    return rows
 
 
 def _read(fd: int, position: int, size: int) -> Bytes:

@@ -27,7 +27,6 @@ from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import MessageSysFlag, parse_delay_levels
 from mqlake.store.check.cross_check import Witnesses
 from mqlake.store.check.verify import find_lost_end, known_until, load_queues, store_config
-from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_directory import check_is_store, refuse_light_queues
@@ -37,6 +36,7 @@ from mqlake.store.log.log_reader import HoleKind, LogReader, LogWalk, open_log, 
 from mqlake.store.lost_end import newest_in
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
+from mqlake.store.queues.leads_to import is_known
 from mqlake.store.queues.queue_ends import RestorableQueues
 
 TEMPORARY = "rebuild.tmp"

@@ -32,9 +32,9 @@ from mqlake.message import (
     parse_delay_levels,
     tags_code,
 )
-from mqlake.store.check.verify_queues import is_known
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import LogChunk, LogReader, LogWalk, first_timestamp
+from mqlake.store.queues.leads_to import is_known
 from mqlake.store.results import BoundaryType
 from mqlake.store.store_view import StoreView
 

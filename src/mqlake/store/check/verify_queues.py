@@ -32,7 +32,6 @@ from mqlake.store.check.cross_check import (
     Misplaced,
     Witnesses,
     WrongField,
-    read_units,
     wrong_times,
 )
 from mqlake.store.index.index_service import IndexService
@@ -42,6 +41,7 @@ from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
+from mqlake.store.queues.leads_to import points_to, read_units
 from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.unit_queue import I64Array, Units
 
@@ -65,19 +65,6 @@ class LostMessage:
     queue_offset: int
     physical_offset: int
     size: int
-
-
-def is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
-    """True if a queue points to this record."""
-    queue = _queue_of(queues, scan.topics[scan.topic_id[record]], int(scan.queue_id[record]))
-    if queue is None or int(scan.sys_flag[record]) & UNSEEN_FLAG:
-        return False
-    unit = queue.get(int(scan.queue_offset[record]))
-    return unit is not None and unit.physical_offset == int(scan.physical_offset[record])
-
-
-def _queue_of(queues: ConsumeQueueStore, topic: bytes, queue_id: int) -> Queue | None:
-    return queues.get(topic.decode("utf-8", "replace"), queue_id)
 
 
 class _State:
@@ -204,7 +191,9 @@ class QueueVerifier:
     def _state_of(self, topic: bytes, queue_id: int, first: int) -> _State:
         state = self._states.get((topic, queue_id))
         if state is None:
-            state = self._states[topic, queue_id] = _State(_queue_of(self.queues, topic, queue_id), first)
+            state = self._states[topic, queue_id] = _State(
+                self.queues.get(topic.decode("utf-8", "replace"), queue_id), first
+            )
         return state
 
     def _check_fast(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
@@ -285,20 +274,16 @@ class QueueVerifier:
             if at:
                 right = int(offsets[at - 1] + counts[at - 1]) if kept[at - 1] else right
             row, found = int(rows[at]), int(offsets[at])
-            if found == right or self._points_to(state, found, chunk.scan, row):
+            physical = int(chunk.scan.physical_offset[row])
+            if found == right or points_to(state.queue, found, physical):
                 continue
             following = int(offsets[at + 1]) if at + 1 < len(offsets) else None
-            in_place = following == right + counts[at] or self._points_to(state, right, chunk.scan, row)
+            in_place = following == right + counts[at] or points_to(state.queue, right, physical)
             if in_place or following == right:
                 self._wrong_offset(state, chunk, row, found, right if in_place else None)
                 kept[at] = in_place
                 offsets[at] = right
         return rows[kept], offsets[kept], counts[kept]
-
-    @staticmethod
-    def _points_to(state: _State, queue_offset: int, scan: Scan, row: int) -> bool:
-        unit = state.queue.get(queue_offset) if state.queue is not None and queue_offset >= 0 else None
-        return unit is not None and unit.physical_offset == int(scan.physical_offset[row])
 
     def _wrong_offset(
         self, state: _State, chunk: RecordChunk, row: int, found: int, right: int | None
