@@ -50,7 +50,6 @@ from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader, first_timest
 from mqlake.store.log.misnamed import own_offset, record_of_another_file
 from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, newest_in
-from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, PreparedUnits
 from mqlake.store.queues.leads_to import is_known, whole_record_of
 from mqlake.store.queues.lost_ends import QueueEnd
@@ -655,7 +654,7 @@ class Recovery:
         for queue in self._consume_queues.with_gaps():
             # after a unit: the log has a hole there
             if queue.first_gap:
-                bridge_gaps(queue)
+                queue.bridge_gaps()
         self._fill_gaps(found.end)
 
     def _fence_off(self, fence: Fence) -> None:

@@ -34,7 +34,6 @@ from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import HoleKind, LogReader, LogWalk, open_log, refuse_foreign
 from mqlake.store.lost_end import newest_in
-from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 from mqlake.store.queues.leads_to import is_known
 from mqlake.store.queues.queue_ends import RestorableQueues
@@ -271,7 +270,7 @@ def new_queues(
 def end_queues(queues: ConsumeQueueStore) -> None:
     """Fills what the log has lost with units that lead to the next message, and syncs. OSError."""
     for queue in queues.with_gaps():
-        bridge_gaps(queue)
+        queue.bridge_gaps()
     queues.flush()
 
 
