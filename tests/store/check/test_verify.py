@@ -259,8 +259,11 @@ def test_a_topic_whose_queues_are_gone(store: Path) -> None:
 
 def test_units_behind_the_end_of_the_log(store: Path) -> None:
     path = sorted((store / "consumequeue/Payments/0").iterdir())[-1]
-    change(path, 200, struct.pack(">qiq", 1 << 20, 200, 0))
-    assert damage(verified(store)) == [("dangling units", path.name, 200)]
+    change(path, 200, b"".join(struct.pack(">qiq", (1 << 20) + 200 * n, 200, 0) for n in range(3)))
+    report = verified(store)
+    assert damage(report) == [("dangling units", path.name, 200)]
+    first = int(path.name) // 20 + 10
+    assert f"units {first} to {first + 2} of" in report.of(Severity.DAMAGE)[0].text
 
 
 def test_a_unit_without_a_record(store: Path) -> None:
