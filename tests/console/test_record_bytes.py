@@ -10,7 +10,7 @@ from mqlake.formats.checkpoint import Checkpoint
 from mqlake.formats.index import IndexHeader
 from mqlake.formats.record import decode_record, encode_record
 from mqlake.message import crc32, properties_to_bytes
-from mqlake.message.hosts import host_bytes
+from mqlake.message.ids import host_bytes
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=12)
 hosts = st.sampled_from([("10.1.2.3", 4567), ("2001:db8::1", 1)])

@@ -10,8 +10,7 @@ from mqlake.store.check.repair import repair_store
 from mqlake.store.check.verify import verify_store
 from tests.golden import unpack
 from tests.interop.java_peer import JavaStore
-from tests.store.check.test_verify import record_at
-from tests.store.small_store import change, flip, log_file, pretend_crash
+from tests.store.small_store import change, flip, log_file, pretend_crash, record_at
 
 
 def damaged(tmp_path: Path, how: str) -> tuple[Path, dict[str, object], list[dict[str, object]]]:

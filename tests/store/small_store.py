@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from mqlake.formats.batch import encode_messages
+from mqlake.formats.columns import scan_records
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.message_store import open_store
 
@@ -62,6 +65,20 @@ def contents(root: Path) -> dict[str, bytes]:
 
 def log_file(root: Path, number: int = 0) -> Path:
     return sorted((root / "commitlog").iterdir())[number]
+
+
+def records(root: Path) -> list[tuple[Path, int, int]]:
+    """File, position and size of every record of the log."""
+    found = []
+    for path in sorted((root / "commitlog").iterdir()):
+        data = np.frombuffer(path.read_bytes(), np.uint8)
+        scan = scan_records(data, 0, len(data), int(path.name))
+        found += [(path, *each) for each in zip(scan.position.tolist(), scan.size.tolist(), strict=True)]
+    return found
+
+
+def record_at(root: Path, number: int) -> tuple[Path, int, int]:
+    return records(root)[number]
 
 
 def change(path: Path, offset: int, data: bytes | Callable[[bytes], bytes], size: int = 1) -> None:

@@ -11,8 +11,7 @@ from mqlake.store.check.repair import repair_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.heads import delete_heads_before, delete_heads_of, heads_in, offset_of_heads
 from mqlake.store.message_store import open_store
-from tests.store.check.test_verify import record_at
-from tests.store.small_store import COUNT, SETTINGS, change, contents, fill
+from tests.store.small_store import COUNT, SETTINGS, change, contents, fill, record_at
 
 SIZE = 16384
 

@@ -12,8 +12,7 @@ from mqlake.errors import BadCrcError
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
 from mqlake.store.read_only import ReadOnlyStore
-from tests.store.check.test_verify import record_at
-from tests.store.small_store import COUNT, SETTINGS, fill, flip, message, pretend_crash
+from tests.store.small_store import COUNT, SETTINGS, fill, flip, message, pretend_crash, record_at
 
 FLAG = 16  # which nothing but this checksum covers
 

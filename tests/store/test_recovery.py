@@ -797,7 +797,7 @@ class TestDerived:
         @contextlib.contextmanager
         def opened() -> Iterator[DefaultMessageStore]:
             store = DefaultMessageStore(config, is_batch_topic=lambda _: True)
-            store.load_and_start(None, None)
+            store.load_and_start()
             with store:
                 yield store
 

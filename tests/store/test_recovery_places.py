@@ -11,8 +11,7 @@ import pytest
 from mqlake.errors import StoreCorruptError
 from mqlake.store.check.repair import repair_store
 from mqlake.store.message_store import open_store
-from tests.store.check.test_verify import record_at
-from tests.store.small_store import SETTINGS, contents, fill, flip, message, pretend_crash
+from tests.store.small_store import SETTINGS, contents, fill, flip, message, pretend_crash, record_at
 
 QUEUE_ID, QUEUE_OFFSET = 12, 20
 ORDERS, IN_THE_LAST_FILE, LAST = 30, 110, 118

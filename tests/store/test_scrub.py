@@ -114,6 +114,12 @@ def test_many_places_and_what_lies_between(store: DefaultMessageStore) -> None:
     assert found(store) == 5
 
 
+def test_the_first_record_of_a_file(store: DefaultMessageStore) -> None:
+    """The search for a record after damage would pass over it without a word."""
+    flip(Path(store.commit_log_files.mapped_files[1].path), 7)
+    assert found(store) == 1
+
+
 def test_a_consumer_and_the_scrub_name_a_body_once(store: DefaultMessageStore) -> None:
     path, at = place(store, 200)
     flip(path, at + 100)

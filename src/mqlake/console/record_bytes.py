@@ -16,7 +16,7 @@ from mqlake.formats.record import (
     record_layout,
 )
 from mqlake.message import MessageSysFlag, crc32
-from mqlake.message.hosts import host_from_bytes
+from mqlake.message.ids import host_from_bytes
 from mqlake.message.rendering import host_text
 
 HEX_SHOWN = 1024

@@ -9,7 +9,6 @@ Names and numbers are RocketMQ's. Timestamps are ms since 1970, offsets are byte
 from mqlake.message.delay import *
 from mqlake.message.flags import *
 from mqlake.message.hashes import *
-from mqlake.message.hosts import *
 from mqlake.message.ids import *
 from mqlake.message.message import *
 from mqlake.message.pop import *

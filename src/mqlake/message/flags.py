@@ -33,3 +33,8 @@ class MessageSysFlag:
     def compression_type(flag: int) -> int:
         """One of the COMPRESSION_*_TYPE values; 0, from before there was a choice, counts as zlib."""
         return flag & 0x700 or 0x300
+
+
+UNSEEN_FLAG = MessageSysFlag.TRANSACTION_PREPARED_TYPE
+"""The bit that no message has that consumers see: prepared and rolled back ones have it, and no consume queue leads to
+them."""

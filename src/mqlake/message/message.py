@@ -14,8 +14,7 @@ from collections.abc import Iterable
 
 from mqlake.base.text import unencodable
 from mqlake.errors import MessageError
-from mqlake.message.hosts import NO_HOST, Host
-from mqlake.message.ids import create_message_id
+from mqlake.message.ids import NO_HOST, Host, create_message_id
 from mqlake.message.properties import (
     KEY_SEPARATOR,
     PROPERTY_DELAY_TIME_LEVEL,

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from mqlake.base.rendering import time_text
-from mqlake.message.hosts import Host
+from mqlake.message.ids import Host
 from mqlake.message.message import MessageExt
 
 BODY_SHOWN = 60

@@ -17,11 +17,12 @@ import numpy as np
 
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
-from mqlake.formats.record import RecordPlace, why_not_at
-from mqlake.message import MessageSysFlag
+from mqlake.formats.record import RecordPlace
+from mqlake.message import UNSEEN_FLAG
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import LogReader
 from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.leads_to import whole_record_of
 
 SCAN_MAX = 4 << 20
 UNITS_MAX = 1024
@@ -43,7 +44,7 @@ def find_message(log_files: MappedFileQueue, queue: ConsumeQueue, queue_offset: 
     for chunk in LogReader(log_files, check_crc=False).scan(start, end):
         scan = chunk.scan
         # a prepared or rolled-back message has a queue offset of no queue
-        counted = scan.sys_flag & MessageSysFlag.TRANSACTION_PREPARED_TYPE == 0
+        counted = scan.sys_flag & UNSEEN_FLAG == 0
         found = (scan.queue_offset == queue_offset) & (scan.queue_id == queue.queue_id) & counted
         for row in np.flatnonzero(found).tolist():
             if scan.topics[scan.topic_id[row]] == topic:
@@ -68,13 +69,10 @@ def unit_error(queue: ConsumeQueue, queue_offset: int, reason: str) -> StoreCorr
 def _first_whole(
     log_files: MappedFileQueue, queue: ConsumeQueue, queue_offsets: Iterable[int]
 ) -> RecordPlace | None:
-    topic = queue.topic.encode()
     for queue_offset in queue_offsets:
         unit = queue.get(queue_offset)
         if unit is None:
             return None
-        place = RecordPlace(unit.size, unit.physical_offset, queue.queue_id, queue_offset, topic)
-        record = log_files.select(unit.physical_offset, unit.size)
-        if record is not None and not why_not_at(record, 0, unit.size, place):
+        if place := whole_record_of(log_files, queue, unit):
             return place
     return None

@@ -28,7 +28,7 @@ import numpy as np
 from mqlake.base.clock import now_ms
 from mqlake.base.disk import DiskSpace
 from mqlake.base.durable import make_dirs
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import ConfigError
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
@@ -248,7 +248,7 @@ class DefaultMessageStore(StoreView):
 
     # ------------------------------------------------------------------ life
 
-    def load(self, progress: Progress | None = None, *, accept_loss: bool = False) -> RecoveryReport:
+    def load(self, progress: Progress = no_progress, *, accept_loss: bool = False) -> RecoveryReport:
         """Takes the lock, maps the files, recovers. `accept_loss`: also when messages are gone from the end of the log
         that no crash can have taken; queue offsets go on above them.
 
@@ -336,7 +336,7 @@ class DefaultMessageStore(StoreView):
 
     def load_and_start(
         self,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
         on_recovered: Callable[[RecoveryReport], None] | None = None,
         *,
         accept_loss: bool = False,
@@ -899,7 +899,7 @@ def open_store(
     path: str | os.PathLike[str],
     settings: Mapping[str, object] | None = None,
     *,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     on_recovered: Callable[[RecoveryReport], None] | None = None,
     accept_loss: bool = False,
 ) -> DefaultMessageStore:

@@ -33,11 +33,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mqlake.base.clock import now_ms
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record
 from mqlake.formats.names import offset_to_file_name
-from mqlake.formats.record import RecordPlace, why_not_at
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import CommitLogDispatcher, columns_of
@@ -47,12 +46,12 @@ from mqlake.store.index.index_service import IndexService
 from mqlake.store.kept_copies import keep, whole_records
 from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
-from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader
+from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader, first_timestamp
 from mqlake.store.log.misnamed import own_offset, record_of_another_file
 from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, newest_in
-from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, PreparedUnits
+from mqlake.store.queues.leads_to import is_known, whole_record_of
 from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.queue_ends import DoubtfulEnds, RestorableQueues, topics_of_config, write_ends
 
@@ -137,13 +136,6 @@ class RecoveryReport:
         return text
 
 
-def _is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
-    """True if a queue points to this record. Few starts ask, and fewer verify."""
-    from mqlake.store.check.verify_queues import is_known
-
-    return is_known(queues, scan, record)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _LogSurvey:
     """Findings of the survey of the log. Offsets are physical."""
@@ -199,7 +191,7 @@ class Recovery:
         last_exit: LastExit,
         *,
         accept_loss: bool = False,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> None:
         """`accept_loss`: messages may be gone from the log's end that no crash can have taken."""
         self._config = config
@@ -226,7 +218,7 @@ class Recovery:
             self._checking_reader,
             last_exit,
             flushed_until=checkpoint.physic_msg_timestamp,
-            is_known=functools.partial(_is_known, consume_queues),
+            is_known=functools.partial(is_known, consume_queues),
             force_prop_crc=config.writes_prop_crc,
             progress=progress,
         )
@@ -327,7 +319,7 @@ class Recovery:
             at = self._kept_to
             self._kept.clear()
         for chunk in self._dispatch(at, seen.first_end, self._dispatchers):
-            self._tell(total + chunk.end - seen.start, 2 * total)
+            self._progress(total + chunk.end - seen.start, 2 * total)
 
     def _put_kept(self) -> None:
         """Each dispatcher takes its time, on a processor of its own where there is one. OSError."""
@@ -343,10 +335,6 @@ class Recovery:
     def _size_from(self, start: int) -> int:
         return self._files.mapped_files[-1].file_from_offset + self._files.file_size - start
 
-    def _tell(self, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(done, total)
-
     # ------------------------------------------------------------------ where to start
 
     def _start_file(self, dispatched_to: int) -> MappedFile:
@@ -360,7 +348,7 @@ class Recovery:
         checkpoint = self._checkpoint
         flushed_until = checkpoint.min_timestamp_index if safe else checkpoint.min_timestamp
         for mapped_file in reversed(files):
-            first = self._first_timestamp(mapped_file)
+            first = first_timestamp(mapped_file)
             if 0 < first <= flushed_until:
                 if reached.file_from_offset >= mapped_file.file_from_offset:
                     return mapped_file
@@ -388,10 +376,6 @@ class Recovery:
 
     def _one_record(self, mapped_file: MappedFile) -> Scan:
         return self._reader.scan_file(mapped_file, 0, mapped_file.file_size, 1)
-
-    def _first_timestamp(self, mapped_file: MappedFile) -> int:
-        scan = self._one_record(mapped_file)
-        return int(scan.store_timestamp[0]) if len(scan.position) else 0
 
     def _refuse_misnamed(self, start: MappedFile) -> None:
         """Raises StoreCorruptError when a file from `start` on begins with a record of another file: what it holds
@@ -480,7 +464,7 @@ class Recovery:
                 self._refuse_misplaced(chunk, prepared)
                 self._keep(chunk, prepared)
             end = chunk.end
-            self._tell(end - report.scanned_from, 2 * total)
+            self._progress(end - report.scanned_from, 2 * total)
             if torn:
                 break
         if not torn_size and chunk is not None and chunk.scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
@@ -526,13 +510,7 @@ class Recovery:
         if queue is None or unit is None:
             return False
         after = queue.get(found.queue_offset + unit.batch_num)
-        record = None if after is None else self._files.select(after.physical_offset, after.size)
-        if after is None or record is None:
-            return False
-        place = RecordPlace(
-            after.size, after.physical_offset, found.queue_id, after.queue_offset, found.topic
-        )
-        return not why_not_at(record, 0, after.size, place)
+        return after is not None and whole_record_of(self._files, queue, after) is not None
 
     def _is_queue(self, topic: str, queue_id: int) -> bool:
         """True if the queue is there, and the table of topics has it, unless that is missing."""
@@ -586,7 +564,7 @@ class Recovery:
         try:
             first = self._files.min_offset
             for chunk in self._dispatch(first, end, [self._consume_queues]):
-                self._tell(chunk.end - first, end - first)
+                self._progress(chunk.end - first, end - first)
         finally:
             self._consume_queues.may_create = None
 
@@ -676,7 +654,7 @@ class Recovery:
         for queue in self._consume_queues.with_gaps():
             # after a unit: the log has a hole there
             if queue.first_gap:
-                bridge_gaps(queue)
+                queue.bridge_gaps()
         self._fill_gaps(found.end)
 
     def _fence_off(self, fence: Fence) -> None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from mqlake.base.durable import fsync_dir
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreError
 from mqlake.formats.names import offset_to_file_name
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, decode_record, encode_blank
@@ -92,7 +92,7 @@ def put_back(
     *,
     as_new: bool = False,
     again: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> list[PutBack]:
     """Puts the messages of the copies back, of those that were not yet (`again`: of all). `as_new`: none in place.
 
@@ -234,7 +234,7 @@ def _write_in_place(config: MessageStoreConfig, looked: PutBack) -> None:
     fsync_dir(config.commit_log_dir)
 
 
-def _put_as_new(store: DefaultMessageStore, chosen: list[PutBack], progress: Progress | None) -> None:
+def _put_as_new(store: DefaultMessageStore, chosen: list[PutBack], progress: Progress) -> None:
     total, done = sum(looked.messages for looked in chosen), 0
     for looked in chosen:
         data = _bytes_of(looked.copy)
@@ -248,5 +248,4 @@ def _put_as_new(store: DefaultMessageStore, chosen: list[PutBack], progress: Pro
                     f"{done} messages were put back before, and no copy was marked"
                 )
             done += 1
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)

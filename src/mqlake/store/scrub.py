@@ -4,7 +4,7 @@
                │                                └ no ─▶ DamageLog: log, metric
                └ pause: scrubBytesPerSecond; longer while the store has better to do
 
-It only looks. It does not use LogReader, which reads the mapped files: it reads a file through a descriptor of its
+It only looks. It does not read the mapped files, as LogReader does: it reads a file through a descriptor of its
 own, in pieces that it can wait between, and has the system forget what had to come from the disk. So it never takes
 the place of pages that consumers need; pages that are in memory already stay. The first round begins at a random
 file: a broker that is often started again comes round everywhere too. Only what is flushed and dispatched is looked
@@ -21,34 +21,31 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
-from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record, decode_record
-from mqlake.message import MessageSysFlag
+from mqlake.formats.record import RecordKind, check_record, decode_record
+from mqlake.message import UNSEEN_FLAG
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.damage import SCRUB, DamageLog
-from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.log_reader import ZEROS, scan_pieces
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
+from mqlake.store.queues.leads_to import leads_to
+from mqlake.store.queues.unit_queue import I64Array
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 LOST_CHUNK = 16 << 20
 """Read at once to find the next record after damage; twice as much as a record may have."""
-CHUNK_RECORDS = 8192
 FIRST_AFTER_S = 600.0
 """A broker that has just been started has better to do."""
 LOOK_AGAIN_S = 1.0
-
-_NO_UNIT = MessageSysFlag.TRANSACTION_PREPARED_TYPE  # a bit of ROLLBACK too: such messages are in no queue
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class ScrubService(ServiceThread):
@@ -149,66 +146,42 @@ class ScrubService(ServiceThread):
         if limit <= 0:
             return
         fd = os.open(mapped_file.path, os.O_RDONLY)
+
+        def read(start: int, end: int) -> U8Array:
+            self.offset = base + start
+            return _read(fd, start, end - start)
+
         try:
             os.posix_fadvise(
                 fd, 0, 0, os.POSIX_FADV_RANDOM
             )  # no reading ahead into what is not looked at yet
-            position, wanted, lost = 0, CHUNK, False
+            position, lost = 0, False
             while position < limit:
-                self.offset = base + position
-                size = min(LOST_CHUNK if lost else wanted, limit - position)
-                data = _read(fd, position, size)
-                yield size
-                at = 0
                 if lost:
-                    at = find_record(data, 0, size, base + position)
-                    lost = at < 0
-                    if lost:
-                        position += size if position + size == limit else size // 2
+                    end = min(position + LOST_CHUNK, limit)
+                    data = read(position, end)
+                    yield len(data)
+                    at = find_record(data, 0, len(data), base + position)
+                    if at < 0:
+                        position = end if end == limit else position + len(data) // 2
                         continue
-                stop, at, reason = self._scan(mapped_file, data, at, position)
-                wanted = CHUNK
-                if stop is ScanStop.BLANK:
+                    position += at
+                pieces = scan_pieces(read, self._scan_at, position, limit, base, CHUNK, LOST_CHUNK)
+                for at, data, scan in pieces:
+                    yield len(data)
+                    self._compare(mapped_file, scan, at)
+                if scan.stop in (ScanStop.BLANK, ScanStop.LIMIT):
                     return
-                # less than a blank record reads as zeros where it is the beginning of a size
-                cut = stop is ScanStop.TRUNCATED or (
-                    stop is ScanStop.END and size - at < END_FILE_MIN_BLANK_LENGTH
-                )
-                if cut and position + size < limit:
-                    if at:  # the next piece begins with the record that this one cuts
-                        position += at
-                        continue
-                    needed = int.from_bytes(data[:4].tobytes(), "big", signed=True)
-                    if size < needed <= min(limit, LOST_CHUNK):
-                        wanted = needed
-                        continue
-                position += at
-                if stop is not ScanStop.LIMIT:
-                    position += self._damaged(mapped_file, data[at:], position, reason)
-                    lost = True
+                position = at + scan.end
+                position += self._damaged(mapped_file, data[scan.end :], position, scan.stop_reason or ZEROS)
+                lost = True
         finally:
             os.close(fd)
 
-    def _scan(
-        self, mapped_file: MappedFile, data: Bytes, start: int, position: int
-    ) -> tuple[ScanStop, int, str]:
-        """Why the records of `data`, which lies at `position`, end where they do."""
-        while True:
-            scan = scan_records(
-                data,
-                start,
-                len(data),
-                mapped_file.file_from_offset + position,
-                max_records=CHUNK_RECORDS,
-                check_crc=True,
-                force_prop_crc=self._config.writes_prop_crc,
-            )
-            self._compare(mapped_file, scan, position)
-            start = scan.end
-            if scan.stop != ScanStop.MAX_RECORDS:
-                return ScanStop(scan.stop), start, scan.stop_reason or "zeros where a record should be"
+    def _scan_at(self, data: U8Array, offset: int) -> Scan:
+        return scan_records(data, 0, len(data), offset, force_prop_crc=self._config.writes_prop_crc)
 
-    def _damaged(self, mapped_file: MappedFile, data: Bytes, position: int, reason: str) -> int:
+    def _damaged(self, mapped_file: MappedFile, data: U8Array, position: int, reason: str) -> int:
         """Reports what lies at `position`; how many bytes of it are known not to be another record."""
         topic, queue_id, size, what = "", -1, 1, "no record is here"
         view = data.data
@@ -235,7 +208,7 @@ class ScrubService(ServiceThread):
     def _compare(self, mapped_file: MappedFile, scan: Scan, position: int) -> None:
         """Reports records that the consume queues do not lead to. Positions in the scan count from `position` of the
         file."""
-        rows = np.flatnonzero((scan.sys_flag & _NO_UNIT) == 0)
+        rows = np.flatnonzero((scan.sys_flag & UNSEEN_FLAG) == 0)
         for some in rows_by_queue(scan.topic_id, scan.queue_id, rows):
             topic = str(scan.topics[scan.topic_id[some[0]]], "utf-8", "replace")
             queues = self._consume_queues.queues(topic)
@@ -245,7 +218,7 @@ class ScrubService(ServiceThread):
             queue = queues.get(queue_id)
             if queue is not None and not isinstance(queue, ConsumeQueue):
                 continue
-            for row in self._not_in_queue(queue, scan, some):
+            for row in _not_in_queue(queue, scan, some).tolist():
                 self._report(
                     mapped_file,
                     position + int(scan.position[row]),
@@ -255,35 +228,19 @@ class ScrubService(ServiceThread):
                     queue_id,
                 )
 
-    @staticmethod
-    def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: npt.NDArray[np.intp]) -> list[int]:
-        """Returns the rows, of one queue, that its units do not lead to; deleted units lead nowhere and need not."""
-        if queue is None:
-            return [int(row) for row in rows]
-        found: list[int] = []
-        offsets, places = scan.queue_offset[rows], scan.physical_offset[rows]
-        at = int(np.searchsorted(offsets, queue.min_offset_in_queue)) if _ascend(offsets) else 0
-        while at < len(rows):
-            first = int(offsets[at])
-            units = queue.get_range(first, CHUNK_RECORDS)
-            inside = (offsets[at:] >= first) & (offsets[at:] < first + len(units))
-            count = int(np.argmin(inside)) if not inside.all() else len(inside)
-            if count == 0:
-                if first >= queue.min_offset_in_queue:
-                    found.append(int(rows[at]))
-                at += 1
-                continue
-            leads_to = units["offset"][offsets[at : at + count] - first]
-            found += rows[at : at + count][leads_to != places[at : at + count]].tolist()
-            at += count
-        return found
+
+def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: I64Array) -> I64Array:
+    """The rows, of one queue, that its units do not lead to; deleted units lead nowhere and need not."""
+    while queue is not None:
+        first = queue.min_offset_in_queue
+        rows = rows[scan.queue_offset[rows] >= first]
+        missing = rows[~leads_to(queue, scan, rows)]
+        if queue.min_offset_in_queue == first:  # none were deleted meanwhile
+            return missing
+    return rows
 
 
-def _ascend(offsets: npt.NDArray[np.int64]) -> bool:
-    return bool((np.diff(offsets) > 0).all())
-
-
-def _read(fd: int, position: int, size: int) -> Bytes:
+def _read(fd: int, position: int, size: int) -> U8Array:
     """The bytes, which the system forgets again if it had to read them. OSError."""
     data = np.empty(size, np.uint8)
     view = data.data

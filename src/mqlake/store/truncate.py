@@ -13,7 +13,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ConfigError
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, encode_blank
 from mqlake.store.config import MessageStoreConfig
@@ -48,7 +48,7 @@ def truncate(
     settings: Mapping[str, object] | None = None,
     *,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     why: str = "as asked for",
 ) -> Truncation:
     """Cuts the log of the store at `root` at physical offset `offset`, where a record begins; `dry_run`: only says

@@ -13,8 +13,17 @@ from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
 from tests.cli.store.test_read import mqlake
 from tests.cli.test_main import run
-from tests.store.check.test_verify import record_at
-from tests.store.small_store import COUNT, SETTINGS, change, contents, fill, flip, log_file, pretend_crash
+from tests.store.small_store import (
+    COUNT,
+    SETTINGS,
+    change,
+    contents,
+    fill,
+    flip,
+    log_file,
+    pretend_crash,
+    record_at,
+)
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from mqlake.cli.store import heads as module
 from mqlake.errors import MissingPartError
 from tests.cli.store.test_read import mqlake
 from tests.cli.test_main import MQLAKE, run
-from tests.store.check.test_verify import record_at
-from tests.store.small_store import contents, fill, flip
+from tests.store.small_store import contents, fill, flip, record_at
 from tests.waiting import until
 
 

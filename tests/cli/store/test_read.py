@@ -23,8 +23,7 @@ from mqlake.store.message_store import open_store
 from tests.cli.every_command import leaves
 from tests.cli.test_main import MQLAKE, run
 from tests.golden import CASES, unpack
-from tests.store.check.test_verify import record_at
-from tests.store.small_store import COUNT, SETTINGS, contents, fill, flip, message
+from tests.store.small_store import COUNT, SETTINGS, contents, fill, flip, message, record_at
 
 FIELDS = [
     "topic",

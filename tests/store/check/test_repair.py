@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.base.findings import Severity
 from mqlake.errors import NotAStoreError, StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.record import encode_record
 from mqlake.message import MessageExtBrokerInner, crc32, host_bytes
@@ -17,7 +16,7 @@ from mqlake.store.check.repair import ActionKind, RepairReport, plan_repair, rep
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
 from mqlake.store.read_only import ReadOnlyStore
-from tests.store.check.test_verify import index_file, record_at
+from tests.store.check.test_verify import index_file
 from tests.store.small_store import (
     COUNT,
     SETTINGS,
@@ -28,6 +27,7 @@ from tests.store.small_store import (
     log_file,
     message,
     pretend_crash,
+    record_at,
 )
 from tests.waiting import PATIENCE_S
 
@@ -166,16 +166,6 @@ def test_the_last_record(store: Path) -> None:
     assert [a.kind for a in report.plan.actions][:2] == [ActionKind.ACCEPT_LOSS, ActionKind.CUT]
     assert report.plan.lost_count == 1 and bodies(store) == expected(COUNT - 1)
     goes_on(store)
-
-
-def test_a_wrong_queue_offset(store: Path) -> None:
-    path, position, _ = record_at(store, 30)
-    before = contents(store)
-    flip(path, position + 23)
-    report = repaired(store)
-    assert [a.kind for a in report.plan.actions] == [ActionKind.SET_FIELD]
-    after = contents(store)
-    assert {name: after[name] for name in before} == before
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (1, 2, 0)])
@@ -326,18 +316,3 @@ def test_a_file_name_that_fits_no_file(store: Path) -> None:
     shutil.copy(log_file(store), store / "commitlog" / f"{16384 * 9 + 1:020}")
     with pytest.raises(StoreCorruptError, match="name"):
         repair_store(store)
-
-
-@pytest.mark.parametrize("byte", range(6))
-def test_a_topic_that_is_no_text_any_more(store: Path, byte: int) -> None:
-    """Its first bit makes a byte of a topic invalid UTF-8: found by file and offset, and put right."""
-    path, position, size = record_at(store, 30)
-    data = path.read_bytes()
-    topic = data.index(b"Orders", position, position + size)
-    flip(path, topic + byte, 7)
-    report = verify_store(store)
-    (wrong,) = report.wrong_fields
-    assert (wrong.path, wrong.position, wrong.offset) == (str(path), position, topic - position)
-    assert (str(path), position) in {(f.path, f.offset) for f in report.of(Severity.DAMAGE)}
-    assert repaired(store).plan.actions[0].kind is ActionKind.SET_FIELD
-    assert path.read_bytes() == data

@@ -16,12 +16,11 @@ from mqlake.store.check.search import (
     check_begins_record,
     file_at_time,
     find_by_id,
-    first_timestamp,
     records_of_log,
     records_of_queue,
     search,
 )
-from mqlake.store.log.log_reader import LogReader
+from mqlake.store.log.log_reader import LogReader, first_timestamp
 from mqlake.store.read_only import ReadOnlyStore
 from tests.store.small_store import COUNT, fill, fill_batches
 

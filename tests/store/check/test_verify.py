@@ -11,7 +11,6 @@ import pytest
 
 from mqlake.base.findings import Severity
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
-from mqlake.formats.record import encode_blank
 from mqlake.store.check.info import store_info
 from mqlake.store.check.verify import VerifyReport, verify_store
 from mqlake.store.config import MessageStoreConfig
@@ -30,8 +29,9 @@ from tests.store.small_store import (
     log_file,
     message,
     pretend_crash,
+    record_at,
 )
-from tests.waiting import PATIENCE_S, trying
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -49,22 +49,6 @@ def verified(root: Path) -> VerifyReport:
 
 def damage(report: VerifyReport) -> list[tuple[str, str, int]]:
     return [(f.kind, Path(f.path).name, f.offset) for f in report.of(Severity.DAMAGE)]
-
-
-def record_at(root: Path, number: int) -> tuple[Path, int, int]:
-    """File, position and size of record `number` of the log."""
-    left = number
-    for path in sorted((root / "commitlog").iterdir()):
-        data, position = path.read_bytes(), 0
-        for _ in trying("the record"):
-            (size,) = struct.unpack_from(">i", data, position)
-            if size == 0 or data[position : position + 8] == encode_blank(len(data) - position):
-                break
-            if left == 0:
-                return path, position, size
-            left -= 1
-            position += size
-    raise AssertionError(number)
 
 
 # ---------------------------------------------------------------------- whole stores
@@ -154,15 +138,6 @@ def test_a_flipped_body_bit_is_corruption(store: Path) -> None:
     assert hole.kind is HoleKind.CORRUPT and (hole.position, hole.size) == (position, size)
     assert [(lost.topic, lost.queue_offset) for lost in report.lost] == [("Orders", 7)]
     assert report.records == COUNT - 1
-
-
-@pytest.mark.parametrize("offset", [0, 4, 8, 20, 28, 84])
-def test_a_flipped_header_bit_is_found(store: Path, offset: int) -> None:
-    path, position, _ = record_at(store, 30)
-    flip(path, position + offset, bit=4)
-    report = verified(store)
-    assert not report.ok
-    assert any(Path(f.path) == path and f.offset == position for f in report.of(Severity.DAMAGE))
 
 
 def test_zeros_over_several_records(store: Path) -> None:
@@ -284,23 +259,17 @@ def test_a_topic_whose_queues_are_gone(store: Path) -> None:
 
 def test_units_behind_the_end_of_the_log(store: Path) -> None:
     path = sorted((store / "consumequeue/Payments/0").iterdir())[-1]
-    change(path, 200, struct.pack(">qiq", 1 << 20, 200, 0))
-    assert damage(verified(store)) == [("dangling units", path.name, 200)]
+    change(path, 200, b"".join(struct.pack(">qiq", (1 << 20) + 200 * n, 200, 0) for n in range(3)))
+    report = verified(store)
+    assert damage(report) == [("dangling units", path.name, 200)]
+    first = int(path.name) // 20 + 10
+    assert f"units {first} to {first + 2} of" in report.of(Severity.DAMAGE)[0].text
 
 
 def test_a_unit_without_a_record(store: Path) -> None:
     path = sorted((store / "consumequeue/Payments/0").iterdir())[-1]
     change(path, 200, struct.pack(">qiq", 0, 200, 0))
     assert damage(verified(store)) == [("dangling units", path.name, 200)]
-
-
-def test_a_wrong_queue_offset_is_recognised(store: Path) -> None:
-    path, position, _ = record_at(store, 30)
-    flip(path, position + 20, bit=7)
-    report = verified(store)
-    assert damage(report) == [("record", path.name, position)]
-    (wrong,) = report.wrong_fields
-    assert (wrong.field, wrong.right) == ("QUEUEOFFSET", struct.pack(">q", 7)) and wrong.found[0] == 0x80
 
 
 def test_a_consume_queue_file_of_another_length(store: Path) -> None:
@@ -405,8 +374,9 @@ def test_every_flipped_byte_of_a_record_is_found_or_harmless(tmp_path: Path) -> 
         flip(path, position + at, bit=1)
         report = verify_store(root)
         if not report.ok:
-            place = [(Path(f.path), f.offset) for f in report.of(Severity.DAMAGE)]
-            assert place, at
+            is_of_index = at > size - 80  # keys and properties: an entry of the index may be named
+            places = {(f.path, f.offset) for f in report.of(Severity.DAMAGE)}
+            assert is_of_index or (str(path), position) in places, at
         else:
             text = path.read_bytes()[position : position + size]
             assert at in unvouched or at > size - 80, (at, text)

@@ -11,10 +11,9 @@ from mqlake.store.check.repair import repair_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.ha.ha_client import Trouble
 from mqlake.store.truncate import truncate
-from tests.store.check.test_verify import record_at
 from tests.store.ha.pair import Node, node, wait_equal
 from tests.store.ha.test_ha_service import log_bytes
-from tests.store.small_store import flip, message
+from tests.store.small_store import flip, message, record_at
 from tests.waiting import PATIENCE_S, until
 
 COUNT = 400

@@ -667,3 +667,27 @@ def test_any_bytes_are_survived(tmp_path_factory, damage, thorough):
     again.truncate_dirty_logic_files(700)
     assert again.max_physic_offset <= 700
     by_time(again, {}, 5, LOWER) if again.is_empty else None
+
+
+@settings(max_examples=60, deadline=None)
+@given(present=st.sets(st.integers(1, 60), min_size=1))
+def test_each_unit_of_a_gap_leads_to_the_message_after_it(
+    tmp_path_factory: pytest.TempPathFactory, present: set[int]
+) -> None:
+    """Unit 0 and those of `present` are there, in files of seven units."""
+    there = [0, *sorted(present)]
+    queue = make(tmp_path_factory.mktemp("queue"), file_size=20 * 7)
+    for number in there:
+        put(queue, number, number + 1)
+    had_gap = queue.first_gap is not None
+    if had_gap:
+        queue.bridge_gaps()
+    assert queue.first_gap is None
+    assert had_gap == (there != list(range(len(there))))
+    for number in range(there[-1] + 1):
+        unit = queue.get(number)
+        if unit is None:  # a file that would hold no message at all is not made
+            assert not {n // 7 for n in there} & {number // 7}
+            continue
+        assert unit.physical_offset == RECORD * next(n for n in there if n >= number)
+    assert queue.max_offset_in_queue == there[-1] + 1

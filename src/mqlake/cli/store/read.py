@@ -41,10 +41,10 @@ from mqlake.store.check.search import (
 )
 from mqlake.store.check.search import search as search_store
 from mqlake.store.check.verify import load_queues, store_config
-from mqlake.store.check.verify_queues import is_known
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, refuse_foreign
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
+from mqlake.store.queues.leads_to import is_known
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import BoundaryType
 from mqlake.store.timer.timer_view import TimerState

@@ -33,6 +33,7 @@ from mqlake.message import (
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
+    UNSEEN_FLAG,
     MessageSysFlag,
     parse_delay_levels,
     tags_code,
@@ -59,9 +60,6 @@ OF_A_MESSAGE = frozenset({"queueOffset", "flag", "tags", "keys", "uniqKey"})
 
 _HIDDEN_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 """Topics in which a broker keeps messages that no consumer is to see yet, and its notes about them."""
-
-UNSEEN_FLAG = int(MessageSysFlag.TRANSACTION_PREPARED_TYPE)
-"""The bit that no message has that consumers see: prepared and rolled back ones have it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

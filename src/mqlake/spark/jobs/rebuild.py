@@ -94,7 +94,7 @@ def _build(
     directory: str,
     batch_topics: set[str],
     may_end_early: bool,
-    progress: Progress | None,
+    progress: Progress,
 ) -> RebuildReport | None:
     """As store.check.rebuild.build_derived(), by tasks."""
     one_process = functools.partial(build_derived, config, directory, batch_topics, may_end_early, progress)

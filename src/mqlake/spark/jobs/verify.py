@@ -42,7 +42,7 @@ from mqlake.lake.log.splits import (
     walk,
 )
 from mqlake.lake.options import PLACE_OPTIONS, LogOptions, option_texts
-from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, UNSEEN_FLAG, parse_delay_levels
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
 from mqlake.store.check.verify import (
     VerifyReport,
@@ -59,7 +59,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, used_files
 from mqlake.store.queues.by_queue import rows_by_queue
-from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import RestorableQueues
 
 KIND_STRETCH, KIND_QUEUE, KIND_INDEX, KIND_DAMAGE = "stretch", "queue", "index", "damage"
@@ -337,7 +337,7 @@ class _Figures:
         self.bytes += int(scan.size[rows].sum(dtype=np.int64))
         self.first_time = min(self.first_time, int(times.min()))
         self.last_time = max(self.last_time, int(times.max()))
-        rows = rows[(scan.sys_flag[rows] & TRANSACTION_UNDECIDED) == 0]
+        rows = rows[(scan.sys_flag[rows] & UNSEEN_FLAG) == 0]
         if not len(rows):
             return
         starts, counts = columns.inner_base[rows], columns.inner_num[rows].astype(np.int64)

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.lake.arrow.filters import NUMBERS, TIMES, UNSEEN_FLAG, RowFilter, hidden_topics
+from mqlake.lake.arrow.filters import NUMBERS, TIMES, RowFilter, hidden_topics
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
@@ -39,6 +39,7 @@ from mqlake.lake.log.tasks import LogTask, packed_flags, read_selected
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
 from mqlake.lake.plan import plan_read
+from mqlake.message import UNSEEN_FLAG
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.requirements import found_in_workers

@@ -19,12 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from mqlake.errors import UnfitHeadsError
-from mqlake.lake.arrow.filters import UNSEEN_FLAG, hidden_topics
+from mqlake.lake.arrow.filters import hidden_topics
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
 from mqlake.lake.heads_dataset import part_options
 from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, option_texts
+from mqlake.message import UNSEEN_FLAG
 from mqlake.spark.log.commitlog import read_log
 from mqlake.spark.log.counts import heads_suffice, is_as_read
 from mqlake.spark.requirements import found_in_workers

@@ -27,16 +27,17 @@ from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    UNSEEN_FLAG,
     bytes_to_properties,
     tags_code,
 )
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
-from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
-from mqlake.store.queues.unit_queue import I64Array, Units
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
+from mqlake.store.queues.leads_to import leads_to, offset_of, read_units
+from mqlake.store.queues.unit_queue import I64Array
 
-Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
 
@@ -135,7 +136,7 @@ class Witnesses:
 
     def all_misplaced(self, buf: Bytes, scan: Scan, columns: DispatchColumns) -> Iterator[Misplaced]:
         """Yields the misplaced rows of a whole scan, also those that say no queue leads to them."""
-        undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
+        undecided = (scan.sys_flag & UNSEEN_FLAG) != 0
         yield from self.wrongly_hidden(scan, columns, np.flatnonzero(undecided))
         for rows in rows_by_queue(scan.topic_id, scan.queue_id, np.flatnonzero(~undecided)):
             yield from self.misplaced(buf, scan, columns, rows)
@@ -287,55 +288,6 @@ def wrong_times(times: I64Array) -> Iterator[tuple[int, int]]:
         found = [time for bit in range(63) if low <= (time := int(here[at]) ^ 1 << bit) <= high]
         if len(found) == 1:
             yield at + 1, found[0]
-
-
-def leads_to(queue: Queue | None, scan: Scan, rows: I64Array) -> Bools:
-    """Which rows of one queue, in the order of the log, have a unit at the place that they say."""
-    found = np.zeros(len(rows), np.bool_)
-    if queue is None:
-        return found
-    physical = scan.physical_offset[rows]
-    if isinstance(queue, BatchConsumeQueue):
-        first = queue.first_from(int(physical[0]))
-        units = read_units(queue, first, len(rows))
-        count = len(units)
-        found[:count] = (units["offset"] == physical[:count]) & (
-            units["msg_base_offset"] == scan.queue_offset[rows[:count]]
-        )
-        for at in np.flatnonzero(~found).tolist():
-            unit = queue.get(int(scan.queue_offset[rows[at]])) if scan.queue_offset[rows[at]] >= 0 else None
-            found[at] = unit is not None and unit.physical_offset == physical[at]
-        return found
-    offsets = scan.queue_offset[rows]
-    borders = np.flatnonzero(np.diff(offsets) != 1) + 1
-    for start, end in zip([0, *borders.tolist()], [*borders.tolist(), len(rows)], strict=True):
-        if offsets[start] >= 0:
-            units = read_units(queue, int(offsets[start]), end - start)
-            found[start : start + len(units)] = units["offset"] == physical[start : start + len(units)]
-    return found
-
-
-def offset_of(queue: Queue, physical_offset: int) -> int | None:
-    """Queue offset at which the queue leads to the record at this physical offset, None when it does not."""
-    number = queue.first_from(physical_offset)
-    units = read_units(queue, number, 1)
-    if not len(units) or units["offset"][0] != physical_offset:
-        return None
-    return int(units["msg_base_offset"][0]) if isinstance(queue, BatchConsumeQueue) else number
-
-
-def read_units(queue: Queue, first: int, count: int) -> Units:
-    """Up to `count` units from number `first` on, over the borders of files; none that is not there."""
-    parts, size = [], queue.unit_size
-    at, end = first * size, (first + count) * size
-    while at < end:
-        data = queue.files.read(at, end - at)
-        if not data:
-            break
-        parts.append(data)
-        at += len(data)
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
-    return np.frombuffer(data, queue.dtype, len(data) // size)
 
 
 # ---------------------------------------------------------------------- one flipped bit

@@ -21,13 +21,12 @@ from collections.abc import Callable, Container, Mapping
 from mqlake.base import json_config
 from mqlake.base.durable import fsync_dir
 from mqlake.base.findings import Findings
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, dispatch_columns
-from mqlake.message import parse_delay_levels
+from mqlake.message import MessageSysFlag, parse_delay_levels
 from mqlake.store.check.cross_check import Witnesses
 from mqlake.store.check.verify import find_lost_end, known_until, load_queues, store_config
-from mqlake.store.check.verify_queues import INNER_BATCH, is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_directory import check_is_store, refuse_light_queues
@@ -35,15 +34,15 @@ from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import HoleKind, LogReader, LogWalk, open_log, refuse_foreign
 from mqlake.store.lost_end import newest_in
-from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
+from mqlake.store.queues.leads_to import is_known
 from mqlake.store.queues.queue_ends import RestorableQueues
 
 TEMPORARY = "rebuild.tmp"
 CHUNKS_BETWEEN_EVICTIONS = 64
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
-Build = Callable[[MessageStoreConfig, str, set[str], bool, Progress | None], "RebuildReport | None"]
+Build = Callable[[MessageStoreConfig, str, set[str], bool, Progress], "RebuildReport | None"]
 """As build_derived()."""
 DERIVED = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
 
@@ -74,7 +73,7 @@ def rebuild_store(
     settings: Mapping[str, object] | None = None,
     *,
     trust_log: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     build: Build | None = None,
 ) -> RebuildReport:
     """Rebuilds the derived files of the store in directory `path`, which nobody may be writing. `build` makes them
@@ -99,7 +98,7 @@ def rebuild_locked(
     *,
     repaired_to: str | None = None,
     trust_log: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     build: Build | None = None,
 ) -> RebuildReport:
     """As rebuild_store() for who holds the lock. After a repair the directories that are replaced are moved to
@@ -179,7 +178,7 @@ def build_derived(
     directory: str,
     batch_topics: set[str],
     may_end_early: bool,
-    progress: Progress | None,
+    progress: Progress,
 ) -> RebuildReport | None:
     """Builds everything under `directory`; None when `batch_topics` had to be added to too late."""
     if os.path.exists(directory):
@@ -271,13 +270,13 @@ def new_queues(
 def end_queues(queues: ConsumeQueueStore) -> None:
     """Fills what the log has lost with units that lead to the next message, and syncs. OSError."""
     for queue in queues.with_gaps():
-        bridge_gaps(queue)
+        queue.bridge_gaps()
     queues.flush()
 
 
 def topics_of_batches(scan: Scan) -> set[str]:
     """Topics that have inner batches in the scan."""
-    ids = set(scan.topic_id[(scan.sys_flag & INNER_BATCH) != 0].tolist())
+    ids = set(scan.topic_id[(scan.sys_flag & MessageSysFlag.INNER_BATCH_FLAG) != 0].tolist())
     return {scan.topics[number].decode("utf-8", "replace") for number in ids}
 
 

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir
 from mqlake.base.findings import Severity
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE, Checkpoint
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
@@ -139,7 +139,7 @@ class RepairReport:
 
 
 def _no_stage(_what: str) -> Progress:
-    return lambda _done, _total: None
+    return no_progress
 
 
 def plan_repair(

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import FormatError, MessageError, OffsetOutOfRangeError
-from mqlake.formats.columns import DispatchColumns, dispatch_columns, scan_records
+from mqlake.formats.columns import DispatchColumns, dispatch_columns
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.formats.index import build_key, index_key_hash
@@ -32,10 +32,9 @@ from mqlake.message import (
     parse_delay_levels,
     tags_code,
 )
-from mqlake.store.check.verify_queues import is_known
-from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.log_reader import LogChunk, LogReader, LogWalk
+from mqlake.store.log.log_reader import LogChunk, LogReader, LogWalk, first_timestamp
+from mqlake.store.queues.leads_to import is_known
 from mqlake.store.results import BoundaryType
 from mqlake.store.store_view import StoreView
 
@@ -66,19 +65,6 @@ class Query:
         ):
             return False
         return self.begin <= message.store_timestamp <= self.end
-
-
-def first_timestamp(mapped_file: MappedFile) -> int:
-    """Store time (ms) of a file's first record, -1 when there is none."""
-    scan = scan_records(
-        mapped_file.array,
-        0,
-        mapped_file.file_size,
-        mapped_file.file_from_offset,
-        max_records=1,
-        check_crc=False,
-    )
-    return int(scan.store_timestamp[0]) if len(scan) else -1
 
 
 def check_begins_record(log: MappedFileQueue, offset: int) -> None:
@@ -150,7 +136,7 @@ def search(
     query: Query,
     *,
     scan: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[tuple[memoryview, MessageExt]]:
     """The records that match, in the order of the log (by topic and tag: queue after queue).
 
@@ -176,7 +162,7 @@ def find_by_id(
     log: MappedFileQueue,
     message_id: str,
     topic: str | None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[tuple[memoryview, MessageExt]]:
     """The message with an offset message id, else those whose UNIQ_KEY it is. MessageError: neither form."""
     _, physical_offset = decode_message_id(message_id)
@@ -196,9 +182,7 @@ def find_by_id(
 # ---------------------------------------------------------------------- ways to candidates
 
 
-def _by_key(
-    store: StoreView, log: MappedFileQueue, query: Query, progress: Progress | None
-) -> Iterator[memoryview]:
+def _by_key(store: StoreView, log: MappedFileQueue, query: Query, progress: Progress) -> Iterator[memoryview]:
     index, key = store.index, query.key
     assert index is not None and key is not None
     files = [file for file in index.files if file.index_count > 1]
@@ -242,7 +226,7 @@ def _by_scan(
     query: Query,
     start: int,
     end: int | None,
-    progress: Progress | None,
+    progress: Progress,
     *,
     skip_first: bool = False,
 ) -> Iterator[memoryview]:

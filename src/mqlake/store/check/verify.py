@@ -20,14 +20,14 @@ from collections.abc import Mapping
 
 from mqlake.base.clock import now_ms
 from mqlake.base.findings import Finding, Findings, Severity
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreCorruptError, StoreError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from mqlake.formats.columns import dispatch_columns
 from mqlake.message import parse_delay_levels
 from mqlake.store.check.cross_check import WrongField
 from mqlake.store.check.verify_index import IndexVerifier
-from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, is_known
+from mqlake.store.check.verify_queues import LostMessage, QueueVerifier
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
@@ -41,6 +41,7 @@ from mqlake.store.log.misnamed import copied_files, misnamed_files, misnamed_tex
 from mqlake.store.lost_end import HINT as HINT_LOST
 from mqlake.store.lost_end import LostEnd, last_exit_of
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
+from mqlake.store.queues.leads_to import is_known
 from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.queue_ends import DoubtfulEnds, RestorableQueues
 from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
@@ -117,7 +118,7 @@ def verify_store(
     settings: Mapping[str, object] | None = None,
     *,
     holds_lock: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> VerifyReport:
     """Verifies the store in directory `path`, also beside a running writer. `holds_lock`: the caller holds its lock,
     so nobody writes.
@@ -152,7 +153,7 @@ def _verify(
     log: MappedFileQueue,
     report: VerifyReport,
     findings: Findings,
-    progress: Progress | None,
+    progress: Progress,
 ) -> None:
     settled = report.clean_exit and report.writer is None
     report.min_offset = log.min_offset

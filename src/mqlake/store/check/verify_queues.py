@@ -22,7 +22,7 @@ from mqlake.base.rendering import count_text
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import SYS_FLAG_POSITION
-from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC, UNSEEN_FLAG, MessageSysFlag
 from mqlake.store.check.cross_check import (
     PROPERTIES,
     QUEUE_ID,
@@ -32,7 +32,6 @@ from mqlake.store.check.cross_check import (
     Misplaced,
     Witnesses,
     WrongField,
-    read_units,
     wrong_times,
 )
 from mqlake.store.index.index_service import IndexService
@@ -41,11 +40,11 @@ from mqlake.store.log.log_reader import Hole, RecordChunk
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
-from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
+from mqlake.store.queues.leads_to import points_to, read_units
 from mqlake.store.queues.lost_ends import QueueEnd
 from mqlake.store.queues.unit_queue import I64Array, Units
 
-INNER_BATCH = 0x80
 UNITS_A_READ = 65536
 LOST_KEPT = 1000
 
@@ -66,19 +65,6 @@ class LostMessage:
     queue_offset: int
     physical_offset: int
     size: int
-
-
-def is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
-    """True if a queue points to this record."""
-    queue = _queue_of(queues, scan.topics[scan.topic_id[record]], int(scan.queue_id[record]))
-    if queue is None or int(scan.sys_flag[record]) & TRANSACTION_UNDECIDED:
-        return False
-    unit = queue.get(int(scan.queue_offset[record]))
-    return unit is not None and unit.physical_offset == int(scan.physical_offset[record])
-
-
-def _queue_of(queues: ConsumeQueueStore, topic: bytes, queue_id: int) -> Queue | None:
-    return queues.get(topic.decode("utf-8", "replace"), queue_id)
 
 
 class _State:
@@ -165,7 +151,7 @@ class QueueVerifier:
             said = _i64(int(scan.store_timestamp[row]))
             seen = ("it is between the times of the records before and after",)
             self._wrong_field(chunk, row, STORE_TIMESTAMP, at, said, _i64(right), seen)
-        undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
+        undecided = (scan.sys_flag & UNSEEN_FLAG) != 0
         if undecided.any():
             wrongly = list(self._witnesses.wrongly_hidden(scan, columns, np.flatnonzero(undecided)))
             for found in wrongly:
@@ -205,7 +191,9 @@ class QueueVerifier:
     def _state_of(self, topic: bytes, queue_id: int, first: int) -> _State:
         state = self._states.get((topic, queue_id))
         if state is None:
-            state = self._states[topic, queue_id] = _State(_queue_of(self.queues, topic, queue_id), first)
+            state = self._states[topic, queue_id] = _State(
+                self.queues.get(topic.decode("utf-8", "replace"), queue_id), first
+            )
         return state
 
     def _check_fast(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
@@ -248,7 +236,7 @@ class QueueVerifier:
         state = self._state_of(*place, int(offsets[0]))
         counts: I64Array = np.ones(len(rows), np.int64)
         if isinstance(state.queue, BatchConsumeQueue) or (
-            state.queue is None and (scan.sys_flag[rows] & INNER_BATCH).any()
+            state.queue is None and (scan.sys_flag[rows] & MessageSysFlag.INNER_BATCH_FLAG).any()
         ):
             counts = columns.inner_num[rows].astype(np.int64)
         expected = np.concatenate(([state.next], offsets[:-1] + counts[:-1]))
@@ -286,20 +274,16 @@ class QueueVerifier:
             if at:
                 right = int(offsets[at - 1] + counts[at - 1]) if kept[at - 1] else right
             row, found = int(rows[at]), int(offsets[at])
-            if found == right or self._points_to(state, found, chunk.scan, row):
+            physical = int(chunk.scan.physical_offset[row])
+            if found == right or points_to(state.queue, found, physical):
                 continue
             following = int(offsets[at + 1]) if at + 1 < len(offsets) else None
-            in_place = following == right + counts[at] or self._points_to(state, right, chunk.scan, row)
+            in_place = following == right + counts[at] or points_to(state.queue, right, physical)
             if in_place or following == right:
                 self._wrong_offset(state, chunk, row, found, right if in_place else None)
                 kept[at] = in_place
                 offsets[at] = right
         return rows[kept], offsets[kept], counts[kept]
-
-    @staticmethod
-    def _points_to(state: _State, queue_offset: int, scan: Scan, row: int) -> bool:
-        unit = state.queue.get(queue_offset) if state.queue is not None and queue_offset >= 0 else None
-        return unit is not None and unit.physical_offset == int(scan.physical_offset[row])
 
     def _wrong_offset(
         self, state: _State, chunk: RecordChunk, row: int, found: int, right: int | None
@@ -322,7 +306,7 @@ class QueueVerifier:
             wrong = QUEUE_OFFSET_POSITION, _i64(int(scan.queue_offset[row])), _i64(found.queue_offset)
         elif found.field == SYS_FLAG:
             flag = int(scan.sys_flag[row])
-            right = flag & ~TRANSACTION_UNDECIDED
+            right = flag & ~UNSEEN_FLAG
             wrong = (
                 SYS_FLAG_POSITION,
                 flag.to_bytes(4, "big", signed=True),
@@ -381,10 +365,8 @@ class QueueVerifier:
         if queue is None:
             state.missing += len(rows)
             return
-        if isinstance(queue, BatchConsumeQueue):
-            self._compare_batches(state, queue, chunk, columns, rows)
-            return
-        first = int(offsets[0])
+        is_batch = isinstance(queue, BatchConsumeQueue)
+        first = self._cursor(state, chunk, int(rows[0])) if is_batch else int(offsets[0])
         units = read_units(queue, first, len(rows))
         self.units_checked += len(units)
         if len(units) < len(rows):
@@ -392,101 +374,59 @@ class QueueVerifier:
                 state.missing_from = first + len(units)
             state.missing += len(rows) - len(units)
             rows = rows[: len(units)]
+        if is_batch:
+            state.cursor = first + len(units)
         wrong = _differ(queue, units, scan, columns, rows)
         for at in np.flatnonzero(wrong).tolist():
             unit, row = units[at], int(rows[at])
-            if (unit["offset"], unit["size"]) != (scan.physical_offset[row], scan.size[row]):
-                continue
-            said = int(tags_codes(queue, units[at : at + 1])[0])
-            wrong[at] = not self._mend_contents(queue, chunk, columns, row, first + at, said)
+            if (unit["offset"], unit["size"]) == (scan.physical_offset[row], scan.size[row]):
+                code = int(tags_codes(queue, units[at : at + 1])[0])
+                wrong[at] = not self._mend_properties(queue, chunk, row, first + at, code)
         for start, end in _runs(wrong):
             unit, row = units[start], int(rows[start])
+            code = tags_codes(queue, units[start : start + 1])[0]
+            said = f"offset {unit['offset']}, size {unit['size']}, tags code {code}"
+            found = f"offset {scan.physical_offset[row]}, size {scan.size[row]}, tags code {columns.tags_code[row]}"
+            if is_batch:
+                said += f", {unit['batch_size']} messages from {unit['msg_base_offset']} on at {unit['store_time']}"
+                found += f", {columns.inner_num[row]} from {columns.inner_base[row]} on at {scan.store_timestamp[row]}"
             text = (
-                f"unit {first + start} of {queue.topic}/{queue.queue_id} says offset {unit['offset']}, size "
-                f"{unit['size']}, tags code {tags_codes(queue, units[start : start + 1])[0]}; the record has "
-                f"offset {scan.physical_offset[row]}, size {scan.size[row]}, "
-                f"tags code {columns.tags_code[row]}"
-            ) + (f" (and {end - start - 1} more)" if end - start > 1 else "")
+                f"unit {first + start} of {queue.topic}/{queue.queue_id} says {said}; the record has {found}"
+            )
+            if end - start > 1:
+                text += f" (and {end - start - 1} more)"
             self._problem(state, "queue unit", first + start, text, end - start)
 
-    def _mend_contents(
-        self,
-        queue: ConsumeQueue,
-        chunk: RecordChunk,
-        columns: DispatchColumns,
-        row: int,
-        unit: int,
-        said: int,
-    ) -> bool:
-        """True if it is the record's properties that are wrong, and not the unit's tags code."""
-        if queue.topic == SCHEDULE_TOPIC:
-            return False
-        properties = _properties(chunk, row)
-        mended = self._witnesses.mended_properties(properties, queue, unit, said)
-        if mended is not None:
-            self._wrong_property(chunk, row, properties, mended, queue, unit)
-        return mended is not None
-
-    def _wrong_property(
-        self,
-        chunk: RecordChunk,
-        row: int,
-        properties: bytes,
-        mended: tuple[int, bytes],
-        queue: Queue,
-        unit: int,
-    ) -> None:
-        at, right = mended
-        offset = int(chunk.scan.properties_start[row] - chunk.scan.position[row]) + at
-        seen = f"unit {unit} of {queue.topic}/{queue.queue_id} says what this makes of it"
-        self._wrong_field(chunk, row, PROPERTIES, offset, properties[at : at + 1], right, (seen,))
-
-    def _compare_batches(
-        self,
-        state: _State,
-        queue: BatchConsumeQueue,
-        chunk: RecordChunk,
-        columns: DispatchColumns,
-        rows: I64Array,
-    ) -> None:
-        scan = chunk.scan
+    def _cursor(self, state: _State, chunk: RecordChunk, row: int) -> int:
+        """The number of the unit that belongs to this row, the next one of a batch queue."""
+        queue = state.queue
+        assert queue is not None
         if state.cursor < 0:
-            state.cursor = (
-                queue.first_from(int(scan.physical_offset[rows[0]]))
+            state.cursor = state.first_unit = (
+                queue.first_from(int(chunk.scan.physical_offset[row]))
                 if self._in_middle
                 else queue.min_logic_offset // queue.unit_size
             )
-            state.first_unit = state.cursor
-        units = read_units(queue, state.cursor, len(rows))
-        self.units_checked += len(units)
-        if len(units) < len(rows):
-            if not state.missing:
-                state.missing_from = state.cursor + len(units)
-            state.missing += len(rows) - len(units)
-            rows = rows[: len(units)]
-        wrong = (
-            (units["offset"] != scan.physical_offset[rows])
-            | (units["size"] != scan.size[rows])
-            | (units["tags_code"] != columns.tags_code[rows])
-            | (units["store_time"] != scan.store_timestamp[rows])
-            | (units["msg_base_offset"] != columns.inner_base[rows])
-            | (units["batch_size"] != columns.inner_num[rows])
-        )
-        for at in np.flatnonzero(wrong).tolist():
-            unit, row = units[at], int(rows[at])
-            if (unit["offset"], unit["size"]) == (scan.physical_offset[row], scan.size[row]):
-                properties = _properties(chunk, row)
-                mended = self._witnesses.mended_batch(properties, queue, state.cursor + at)
-                if mended is not None:
-                    self._wrong_property(chunk, row, properties, mended, queue, state.cursor + at)
-                    wrong[at] = False
-        for start, end in _runs(wrong):
-            text = (
-                f"unit {state.cursor + start} of {queue.topic}/{queue.queue_id} does not match the record at "
-                f"offset {scan.physical_offset[rows[start]]}"
-            ) + (f" (and {end - start - 1} more)" if end - start > 1 else "")
-            self._problem(state, "queue unit", state.cursor + start, text, end - start)
-        state.cursor += len(units)
+        return state.cursor
+
+    def _mend_properties(self, queue: Queue, chunk: RecordChunk, row: int, unit: int, code: int) -> bool:
+        """Returns True if it is the record's properties that are wrong, and not its unit, whose tags code is `code`."""
+        if queue.topic == SCHEDULE_TOPIC:
+            return False
+        scan = chunk.scan
+        start, length = int(scan.properties_start[row]), int(scan.properties_length[row])
+        properties = chunk.array[start : start + length].tobytes()
+        if isinstance(queue, BatchConsumeQueue):
+            mended = self._witnesses.mended_batch(properties, queue, unit)
+        else:
+            mended = self._witnesses.mended_properties(properties, queue, unit, code)
+        if mended is None:
+            return False
+        at, right = mended
+        seen = f"unit {unit} of {queue.topic}/{queue.queue_id} says what this makes of it"
+        field = PROPERTIES, start - int(scan.position[row]) + at, properties[at : at + 1], right
+        self._wrong_field(chunk, row, *field, (seen,))
+        return True
 
     def _problem(self, state: _State, kind: str, unit: int, text: str, count: int) -> None:
         assert state.queue is not None
@@ -609,18 +549,19 @@ class QueueVerifier:
             )
 
 
-def _properties(chunk: RecordChunk, row: int) -> bytes:
-    start, length = int(chunk.scan.properties_start[row]), int(chunk.scan.properties_length[row])
-    return chunk.array[start : start + length].tobytes()
-
-
-def _differ(queue: ConsumeQueue, units: Units, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Bools:
+def _differ(queue: Queue, units: Units, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Bools:
     """Which units are not those of the records."""
     result: Bools = (
         (units["offset"] != scan.physical_offset[rows])
         | (units["size"] != scan.size[rows])
         | (tags_codes(queue, units) != columns.tags_code[rows])
     )
+    if isinstance(queue, BatchConsumeQueue):
+        result |= (
+            (units["store_time"] != scan.store_timestamp[rows])
+            | (units["msg_base_offset"] != columns.inner_base[rows])
+            | (units["batch_size"] != columns.inner_num[rows])
+        )
     return result
 
 
@@ -659,10 +600,10 @@ def _place(queue: Queue, unit: int) -> tuple[str, int]:
     return file.path, unit * queue.unit_size - file.file_from_offset
 
 
-def tags_codes(queue: ConsumeQueue, units: Units) -> I64Array:
+def tags_codes(queue: Queue, units: Units) -> I64Array:
     """The units' tags codes, those that lie in the extension read from there."""
     codes: I64Array = units["tags_code"].astype(np.int64)
-    return codes if queue.ext is None else queue.ext.tags_codes(codes)
+    return queue.ext.tags_codes(codes) if isinstance(queue, ConsumeQueue) and queue.ext is not None else codes
 
 
 def _runs(where: Bools) -> list[tuple[int, int]]:

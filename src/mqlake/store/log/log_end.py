@@ -27,7 +27,7 @@ import itertools
 
 import numpy as np
 
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.columns import Scan
 from mqlake.formats.record import (
@@ -120,7 +120,7 @@ class LogEndFinder:
         flushed_until: int,
         is_known: IsKnown,
         force_prop_crc: bool,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> None:
         """`flushed_until` (ms): messages stored earlier had been flushed. `is_known(scan, record)`: True if a
         consume queue points to the record."""

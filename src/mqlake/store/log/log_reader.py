@@ -7,8 +7,8 @@
     find_end()  [rec][rec][rec] 0 0 0 0                              where a log ends that somebody may be writing
                                ^
 
-Dispatch, recovery and the read-only view scan; verify, rebuild, dump and search walk. The splits of Spark, whose files
-need not be local, share the search for the end (`end_of_records`). Nothing is written.
+Dispatch, recovery and the read-only view scan; verify, rebuild, dump and search walk. The scrub, which reads past the
+mapped files, and the splits of Spark, whose files need not be local, read in pieces (`scan_pieces`). Nothing writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanRoom, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
@@ -113,27 +113,46 @@ def end_of_whole(array: U8Array, scan: Scan) -> int:
     return scan.end if array[last] else int(scan.position[-1])
 
 
-def end_of_records(
-    read: Callable[[int, int], U8Array], start: int, file_size: int, base: int, *, piece_bytes: int
-) -> tuple[int, ScanStop]:
-    """Position after the last whole record from `start` (where one begins) on, and why the records end there.
+Read = Callable[[int, int], U8Array]
+"""(start, end) -> these bytes of a file."""
+ScanAt = Callable[[U8Array, int], Scan]
+"""(bytes, their physical offset) -> the records in them."""
 
-    `read(start, end)` gives these bytes of the file, whose physical offset is `base`; a piece at a time is read.
-    """
+
+def scan_pieces(
+    read: Read, scan_at: ScanAt, start: int, limit: int, base: int, piece_bytes: int, most: int
+) -> Iterator[tuple[int, U8Array, Scan]]:
+    """The records of [start, limit) of a file whose physical offset is `base`, a piece at a time: its position, its
+    bytes and their scan. A record begins at `start`; the last scan says why they end. A piece grows up to `most` bytes
+    until it holds a record."""
     position, piece = start, piece_bytes
-    while position < file_size:
-        until = min(position + piece, file_size)
+    while position < limit:
+        until = min(position + piece, limit)
         array = read(position, until)
-        scan = scan_records(array, 0, len(array), base + position, check_crc=False)
+        scan = scan_at(array, base + position)
+        yield position, array, scan
         end = position + end_of_whole(array, scan)
         # less than a blank record reads as zeros where it is the beginning of a size
         cut = scan.stop in (ScanStop.LIMIT, ScanStop.TRUNCATED) or until - end < END_FILE_MIN_BLANK_LENGTH
-        if not (cut and until < file_size) and scan.stop != ScanStop.MAX_RECORDS:
-            return end, ScanStop(scan.stop)
-        if end == position:  # a record larger than the piece
-            piece *= 2
-        position = end
-    return position, ScanStop.LIMIT
+        if not (cut and until < limit) and scan.stop != ScanStop.MAX_RECORDS:
+            return
+        if end == position and piece == most:
+            return
+        position, piece = end, piece_bytes if end > position else min(2 * piece, most)
+
+
+def end_of_records(
+    read: Read, start: int, file_size: int, base: int, *, piece_bytes: int
+) -> tuple[int, ScanStop]:
+    """Position after the last whole record from `start` (where one begins) on, and why the records end there."""
+
+    def scan_at(array: U8Array, offset: int) -> Scan:
+        return scan_records(array, 0, len(array), offset, check_crc=False)
+
+    end, stop = start, ScanStop.LIMIT
+    for position, array, scan in scan_pieces(read, scan_at, start, file_size, base, piece_bytes, file_size):
+        end, stop = position + end_of_whole(array, scan), ScanStop(scan.stop)
+    return end, stop
 
 
 def end_in_file(mapped_file: MappedFile, start: int = 0) -> tuple[int, ScanStop]:
@@ -156,6 +175,19 @@ def used_files(log: MappedFileQueue) -> int:
     while count > 1 and not end_in_file(log.mapped_files[count - 1])[0]:
         count -= 1
     return count
+
+
+def first_timestamp(mapped_file: MappedFile) -> int:
+    """Store time (ms) of a file's first record, -1 when there is none."""
+    scan = scan_records(
+        mapped_file.array,
+        0,
+        mapped_file.file_size,
+        mapped_file.file_from_offset,
+        max_records=1,
+        check_crc=False,
+    )
+    return int(scan.store_timestamp[0]) if len(scan) else -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -447,7 +479,7 @@ class LogReader:
         *,
         is_known: IsKnown | None = None,
         known_until: int = 0,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> LogWalk:
         """A walk from physical offset `start` (None: the first).
 
@@ -507,7 +539,7 @@ class LogWalk:
         start: int | None,
         is_known: IsKnown,
         known_until: int,
-        progress: Progress | None,
+        progress: Progress,
     ) -> None:
         self.holes: list[Hole] = []
         self.start = reader.files.min_offset if start is None else start
@@ -538,8 +570,7 @@ class LogWalk:
                     self.last_timestamp = int(scan.store_timestamp[-1])
                     mapped_file.evict(position, scan.end)
                 position = scan.end
-                if self._progress is not None:
-                    self._progress(number * mapped_file.file_size + position, total)
+                self._progress(number * mapped_file.file_size + position, total)
                 if scan.stop == ScanStop.MAX_RECORDS:
                     continue
                 if scan.stop == ScanStop.BLANK and not self._pending:

@@ -306,6 +306,35 @@ class ConsumeQueue(UnitQueue):
             number = start
         return first * CQ_STORE_UNIT_SIZE
 
+    def bridge_gaps(self) -> None:
+        """Lets the units of messages that are lost point to the message after them:
+
+        unit   [ 4 ][ 5 ][blank][blank][ 8 ][ 9 ]   as dispatch leaves it
+               [ 4 ][ 5 ][  8  ][  8  ][ 8 ][ 9 ]   bridged
+
+        RocketMQ does not read across pre-blanks: it searches units by physical offset, which has to ascend, and skips
+        good messages after a unit whose record it cannot find. So a consumer that reads across gets the next message
+        more than once. OSError.
+        """
+        assert self.first_gap is not None
+        size, files = self.unit_size, self.files
+        start = max(self.first_gap, self.min_offset_in_queue)
+        following = np.empty(0, self.dtype)
+        for file in reversed(files.files):
+            first = max(start * size, file.file_from_offset)
+            units = np.frombuffer(files.read(first, files.file_size), self.dtype).copy()
+            if not len(units):
+                continue
+            blank = units["size"] == PRE_BLANK_SIZE
+            source = np.where(blank, len(units), np.arange(len(units)))
+            source = np.minimum.accumulate(source[::-1])[::-1]
+            bridged = blank & ((source < len(units)) | (len(following) > 0))
+            if bridged.any():
+                units[bridged] = np.concatenate((units, following))[source[bridged]]
+                files.pool.pwrite(file, units.view(np.uint8).data, first - file.file_from_offset)
+            following = units[:1]
+        self.first_gap = None
+
     # ------------------------------------------------------------------ by time
 
     def get_offset_in_queue_by_time(

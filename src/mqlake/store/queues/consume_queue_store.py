@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mqlake.base.progress import Progress
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreError
 from mqlake.formats.batch_consume_queue import BCQ_DTYPE, INVALID_COMPACTED_OFFSET, BatchConsumeQueueUnit
 from mqlake.formats.columns import DispatchColumns, Scan, layout, units_by_queue
 from mqlake.formats.consume_queue import CQ_DTYPE
-from mqlake.message import is_system_topic
+from mqlake.message import UNSEEN_FLAG, is_system_topic
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.file_pool import FilePool
 from mqlake.store.files.pooled_file_queue import remove_if_empty
@@ -41,8 +41,6 @@ QueueTypeOf = Callable[[str], str]
 SIMPLE_CQ = "SimpleCQ"
 BATCH_CQ = "BatchCQ"
 
-# set in the sysFlag of prepared and rolled back messages, which no consumer may see
-TRANSACTION_UNDECIDED = 0x4
 FEW = 16
 FILE_NAME_MAX = 255
 
@@ -183,7 +181,7 @@ class ConsumeQueueStore:
             queue.refresh()
 
     def recover(
-        self, *, thorough: bool = True, flushed_until: int = 0, progress: Progress | None = None
+        self, *, thorough: bool = True, flushed_until: int = 0, progress: Progress = no_progress
     ) -> int:
         """Finds the end of every queue (`thorough` after a crash); returns `max_physic_offset`. OSError.
 
@@ -196,7 +194,7 @@ class ConsumeQueueStore:
             if thorough and queue.files.modified_ms >= flushed_until:
                 queue.files.count_as_unflushed()
                 self._dirty.add(queue)
-            if progress is not None and done % 1024 == 0:
+            if done % 1024 == 0:
                 progress(done, total)
         return self.max_physic_offset
 
@@ -281,7 +279,7 @@ class ConsumeQueueStore:
         for record, (wide, narrow) in enumerate(
             zip(scan._wide.T.tolist(), scan._narrow.T.tolist(), strict=True)
         ):
-            if narrow[layout.SYS_FLAG] & TRANSACTION_UNDECIDED:
+            if narrow[layout.SYS_FLAG] & UNSEEN_FLAG:
                 continue
             queue = self._queue_of(scan.topics[narrow[layout.TOPIC_ID]], narrow[layout.QUEUE_ID])
             if queue is None:
@@ -300,7 +298,7 @@ class ConsumeQueueStore:
     @staticmethod
     def prepare(scan: Scan, columns: DispatchColumns) -> PreparedUnits:
         """The units of a scan that is not empty, queue by queue."""
-        found, record, runs = units_by_queue(scan, columns, hidden=TRANSACTION_UNDECIDED)
+        found, record, runs = units_by_queue(scan, columns, hidden=UNSEEN_FLAG)
         inner = None
         if not all(run[5] for run in runs) or (columns.inner_base != scan.queue_offset).any():
             inner = np.array((scan.queue_offset, columns.inner_base, columns.inner_num), np.int64)[:, record]

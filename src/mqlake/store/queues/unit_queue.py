@@ -171,6 +171,9 @@ class UnitQueue(ABC):
                 self.destroy()
             self.first_gap = None
 
+    def bridge_gaps(self) -> None:  # noqa: B027 - a batch consume queue has no pre-blanks
+        """Lets no pre-blank stand for a message that the log has lost. OSError."""
+
     def _end_of_data(self, file: PooledFile, *, thorough: bool) -> int:
         """Position in `file` of the first unit without data, or the file's size."""
         size = self.unit_size

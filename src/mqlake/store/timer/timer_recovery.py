@@ -27,6 +27,7 @@ from mqlake.formats.timer import MAGIC_DELETE, NO_SLOT, TIMER_UNIT_SIZE
 from mqlake.message import PROPERTY_TIMER_DEQUEUE_MS, PROPERTY_TIMER_ENQUEUE_MS, TIMER_TOPIC
 from mqlake.store.log.log_reader import LogReader
 from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.leads_to import offset_of
 from mqlake.store.store_view import StoreView
 from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
@@ -72,20 +73,6 @@ def timer_queue(store: StoreView) -> ConsumeQueue | None:
     """The queue of the messages that wait."""
     queue = store.consume_queues.get(TIMER_TOPIC, 0)
     return queue if isinstance(queue, ConsumeQueue) else None
-
-
-def queue_offset_of(queue: ConsumeQueue, physical_offset: int) -> int | None:
-    """The queue offset of the message at a physical offset, None if the queue has none there."""
-    low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
-    while low < high:
-        middle = (low + high) // 2
-        unit = queue.get(middle)
-        if unit is None or unit.physical_offset < physical_offset:
-            low = middle + 1
-        else:
-            high = middle
-    unit = queue.get(low)
-    return low if unit is not None and unit.physical_offset == physical_offset else None
 
 
 # ---------------------------------------------------------------------- copies in the commit log
@@ -195,7 +182,7 @@ def _take_log(
         return f"{log.directory} leads beyond the commit log"
     if unit.offset < store.min_phy_offset:
         return ""  # nothing that is still there was put into it
-    last = queue_offset_of(queue, unit.offset)
+    last = offset_of(queue, unit.offset)
     if last is None:
         return f"{log.directory}: the unit at {position} leads to no message of {TIMER_TOPIC}"
     result.queue_offset = min(last + 1, result.replay_until)

@@ -25,11 +25,12 @@ from mqlake.message import (
     PROPERTY_TIMER_ROLL_TIMES,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
 )
+from mqlake.store.queues.leads_to import offset_of
 from mqlake.store.store_view import StoreView
 from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_record import TimerRecord, number_of, read_timer_record
-from mqlake.store.timer.timer_recovery import Slots, queue_offset_of, timer_queue, waiting_units
+from mqlake.store.timer.timer_recovery import Slots, timer_queue, waiting_units
 from mqlake.store.timer.timer_wheel import Int64s, TimerWheel
 
 CHUNK = 4096
@@ -162,7 +163,7 @@ class TimerView:
         if queue is None:
             return
         last = self.log.get(self.log.last_position()) if self.log.last_position() >= 0 else None
-        number = queue_offset_of(queue, last.offset) if last is not None else None
+        number = offset_of(queue, last.offset) if last is not None else None
         offset = queue.min_offset_in_queue if number is None else number + 1
         while offset < queue.max_offset_in_queue:
             units = queue.get_range(offset, CHUNK)
@@ -220,7 +221,7 @@ class TimerView:
             add("timer log", self.log.directory, self.log.end, text)
         units = waiting_units(self.log, self.read_time, self.precision_ms, self.log.start, 0)
         for offset in units.offsets[units.offsets >= self.store.min_phy_offset].tolist():
-            if queue_offset_of(queue, offset) is None:
+            if offset_of(queue, offset) is None:
                 add(
                     "timer log", self.log.directory, 0, f"a unit leads to {offset}, where no timer message is"
                 )
