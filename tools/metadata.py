@@ -20,7 +20,8 @@ _LINK = re.compile(r"!?\[([^\]]+)\]\((?![a-z]+:)([^)\s]+)\)")
 
 
 def description(readme: str, repository: str) -> str:
-    """`readme` without relative links: absolute ones into `repository`, or nothing but their text without one. A picture is a link, too."""
+    """`readme` without relative links: absolute ones into `repository`, or nothing but their text without one. A
+    picture is a link, too."""
     if repository:
         return _LINK.sub(rf"[\1]({repository}/{BRANCH}/\2)", readme)
     return _LINK.sub(r"\1", readme)
