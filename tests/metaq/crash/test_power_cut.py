@@ -62,7 +62,11 @@ def life(root: Path, target: Path, writer: object, start: list[int], dice: rando
     with AppendDisk(root) as disk:
 
         def cut() -> None:
-            done.wait(dice.uniform(0.002, 0.08))
+            """By what is acknowledged, not by the clock: a slow machine has as much to lose."""
+            wanted, moment = dice.randrange(20), dice.uniform(0, 0.004)
+            while acks.read_bytes().count(b"\n") < wanted and not done.wait(0.0005):
+                pass
+            done.wait(moment)
             said.extend(acks.read_text().splitlines())
             disk.cut(target, dice)
 
@@ -97,7 +101,7 @@ def cut_transactions(directory: Path, cuts: int) -> None:
         assert committed <= set(found), f"lost: {committed - set(found)}"
         committed |= set(found)
         root, number = target, number + 25
-    assert committed, "each life ended before its first commit"
+    assert len(committed) > 3 * cuts
 
 
 def test_transactions(tmp_path: Path) -> None:
@@ -131,4 +135,4 @@ def test_group_commit(tmp_path: Path) -> None:
         for partition, bodies in enumerate(found):
             assert bodies == [b"%d:%d:" % (partition, n) + b"x" * (n * 37 % 300) for n in range(len(bodies))]
         root, numbers = target, [len(bodies) for bodies in found]
-    assert sum(numbers), "each life ended before its first message"
+    assert sum(numbers) > 3 * CUTS
