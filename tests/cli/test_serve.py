@@ -35,7 +35,7 @@ from mqlake.store.archive.target import Target
 from mqlake.store.config import MessageStoreConfig
 from tests.broker.live import pull_header, send_header
 from tests.disks import statvfs_of
-from tests.ports import free_port, listens_on_all
+from tests.ports import free_port, free_ports, listens_on_all
 from tests.store.small_store import SETTINGS, contents, fill, flip, log_file, pretend_crash
 from tests.waiting import PATIENCE_S, until
 
@@ -194,8 +194,8 @@ def test_metrics_of_several_brokers_have_a_port_each():
 
 
 def test_the_vip_port_is_named_when_it_is_taken(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_ports(4)
+    with socket.create_server(("127.0.0.1", port)):
         with serving(tmp_path / "data", f"--port={port + 2}") as process:
             _, errors = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 2

@@ -352,16 +352,38 @@ def test_only_the_round_that_somebody_waited_for_is_hurried(
     service.awaited()  # before there is anything to wait for
     bench.put(1)
     service.start(0)
-    for number in range(3):
-        if number:
-            bench.put(1)
-        until(lambda number=number: len(hurry.was_set) == 2 * number + 1, "a round, then a pause")  # type: ignore[misc]
+    for number in range(1, 4):
+        until(lambda number=number: len(hurry.was_set) == number, "a round, then a pause")  # type: ignore[misc]
         assert not hurry.was_set[-1]
         bench.put(1)
         service.awaited()
-        until(lambda number=number: len(hurry.was_set) == 2 * number + 2, "the round after it")  # type: ignore[misc]
-        until(lambda: service._sleeping, "it has gone on")
+    until(lambda: len(hurry.was_set) == 4, "the last one's round")
+    assert len(bench.dispatcher.offsets) == 4
     service.is_awaited = lambda: True
+    assert service.wait_until_dispatched(timeout_s=PATIENCE_S)
+
+
+def test_a_service_that_was_hurried_gathers_again_though_it_never_sleeps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would take the interpreter from the event loop for every few messages, for as long as some come."""
+    service = bench.service
+    service._hurry = hurry = _SeenEvent()
+    more = [20]
+
+    def put_more(_: Arrival) -> None:
+        if more[0]:
+            more[0] -= 1
+            bench.put(1)
+
+    service.listeners.append(put_more)
+    monkeypatch.setattr(dispatch, "LONE_GATHER_S", 0.001)
+    service._hurry.set()
+    bench.put(1)
+    service.start(0)
+    until(lambda: service._sleeping, "nothing is left")
+    assert len(bench.dispatcher.offsets) == 21
+    assert hurry.was_set[0] and not any(hurry.was_set[1:])
 
 
 def test_what_is_confirmed_but_not_there_yet_does_not_make_it_busy(

@@ -184,12 +184,14 @@ class ReputMessageService:
                 if self.reput_from_offset == before:
                     time.sleep(GATHER_S)
                 elif not self._stopped:
+                    self._relaxed = True  # first: who begins to wait meanwhile hurries the next round
                     self._relaxed = not self.is_awaited()
                     spent = time.thread_time() - began
                     least = LONE_GATHER_S if self._round_count <= LONE else GATHER_S
                     gathers = min(max(least, GATHER_ROUNDS * spent), GATHER_MAX_S)
                     relaxed = SLAVE_RELAXED_S if self._is_slave() else RELAXED_S
-                    self._hurry.wait(relaxed if self._relaxed else gathers)
+                    if self._hurry.wait(relaxed if self._relaxed else gathers):
+                        self._hurry.clear()  # the next round, not all until there is nothing left
                 continue
             self._hurry.clear()
             self._sleeping = True

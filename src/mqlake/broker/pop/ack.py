@@ -164,7 +164,9 @@ class AckMessageProcessor:
 
     @answers(
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        with_default_header(ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)),
+        with_default_header(
+            lambda: ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
+        ),
     )
     def change_invisible_time(self, header: ChangeInvisibleTimeRequestHeader) -> Answer | Awaitable[Answer]:
         """200053 CHANGE_MESSAGE_INVISIBLETIME."""

@@ -24,7 +24,7 @@ class NotificationProcessor:
 
     @answers(
         RequestCode.NOTIFICATION,
-        with_default_header(NotificationResponseHeader(has_msg=False, polling_full=False)),
+        with_default_header(lambda: NotificationResponseHeader(has_msg=False, polling_full=False)),
     )
     def notification(
         self, connection: Connection | None, header: NotificationRequestHeader

@@ -113,7 +113,7 @@ class Pop:
 
 
 _REFUSED = with_default_header(
-    PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
+    lambda: PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
 )
 
 
@@ -148,7 +148,7 @@ class PopMessageProcessor:
             return asyncio.ensure_future(when_dispatched(store, pop))
         return self._execute(connection, header, None)
 
-    @answers(RequestCode.POLLING_INFO, with_default_header(PollingInfoResponseHeader(polling_num=0)))
+    @answers(RequestCode.POLLING_INFO, with_default_header(lambda: PollingInfoResponseHeader(polling_num=0)))
     def polling_info(self, header: PollingInfoRequestHeader) -> RemotingCommand:
         """200055 POLLING_INFO: how many pops of a group wait at a queue."""
         key = header.topic, header.consumer_group, header.queue_id

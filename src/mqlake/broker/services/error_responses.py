@@ -3,7 +3,7 @@ numbers that are 0, and a remark."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from mqlake.errors import ResponseError
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
@@ -20,16 +20,15 @@ def refusal(error: ResponseError, fields: Mapping[str, str]) -> RemotingCommand:
     return RemotingCommand(error.code, flag=RESPONSE_FLAG, remark=error.remark, ext_fields=dict(fields))
 
 
-def with_default_header(header: CommandHeader) -> Around:
-    """The processor, with this header in the answers that refuse."""
-    fields = header.encode()
+def with_default_header(header: Callable[[], CommandHeader]) -> Around:
+    """The processor, with a header in the answers that refuse. `header` makes it for each: few are needed."""
 
     def around(_: object, processor: Processor) -> Processor:
         def answer(connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
             try:
                 return processor(connection, request)
             except ResponseError as error:
-                return refusal(error, fields)
+                return refusal(error, header().encode())
 
         return answer
 
