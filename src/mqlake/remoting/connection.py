@@ -197,6 +197,10 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         return not self.closed and not self._paused
 
     @property
+    def may_have_more_in_flight(self) -> bool:
+        return len(self._in_flight) < self._endpoint.limits.in_flight_max
+
+    @property
     def transport(self) -> asyncio.Transport | None:
         return self._transport
 
@@ -264,6 +268,24 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         """Keeps a stopping server from closing the connection until `later` is done."""
         self._endpoint.in_flight.add(later)
         later.add_done_callback(self._endpoint.in_flight.discard)
+
+    def answer_later(self, command: RemotingCommand, later: asyncio.Future[Answer]) -> None:
+        """Answers a request when `later` is done, as a processor that has returned it; None: it is answered already."""
+        self._in_flight.add(later)
+        self._endpoint.in_flight.add(later)
+
+        def done(later: asyncio.Future[Answer]) -> None:
+            self._in_flight.discard(later)
+            self._endpoint.in_flight.discard(later)
+            if later.cancelled():
+                return
+            error = later.exception()
+            if error is not None:
+                self._respond(command, _failure(command, error))
+            elif (answer := later.result()) is not None:
+                self._respond(command, answer)
+
+        later.add_done_callback(done)
 
     # --- what the loop calls
 
@@ -448,11 +470,10 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                 ),
             )
             return
-        limit = self._endpoint.limits.in_flight_max
-        if len(self._in_flight) >= limit:
+        if not self.may_have_more_in_flight:
             remark = (
                 f"[OVERLOAD]system busy, start flow control for a while: "
-                f"{limit} requests of this connection wait for their answer"
+                f"{self._endpoint.limits.in_flight_max} requests of this connection wait for their answer"
             )
             self._respond(command, RemotingCommand.create_response(ResponseCode.SYSTEM_BUSY, remark))
             return
@@ -469,24 +490,9 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         if isinstance(answer_or_later, RemotingCommand):
             self._respond(command, answer_or_later)
             return
-        later = asyncio.ensure_future(answer_or_later, loop=self._loop)
-        self._in_flight.add(later)
-        self._endpoint.in_flight.add(later)
-
-        def done(later: asyncio.Future[Answer]) -> None:
-            self._in_flight.discard(later)
-            self._endpoint.in_flight.discard(later)
-            if later.cancelled():
-                return
-            error = later.exception()
-            if error is not None:
-                self._respond(command, _failure(command, error))
-            elif (answer := later.result()) is not None:
-                self._respond(command, answer)
-
         if not is_async:
             command.body = None  # the scratch will be overwritten
-        later.add_done_callback(done)
+        self.answer_later(command, asyncio.ensure_future(answer_or_later, loop=self._loop))
 
     # --- from commands to bytes
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ import pytest
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import STATISTICS_S, FastPull, PullPlan
+from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.client.records import MessageClientExt, decode_messages
 from mqlake.native import pull_layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
@@ -23,6 +25,7 @@ from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import DeleteTopicRequestHeader
 from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.fast.test_fast_send import Wire
@@ -34,6 +37,7 @@ from tests.waiting import until_async
 
 PULL, LITE_PULL = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
 KINDS = list(SerializeType)
+WAITS = {"longPollingEnable": "true"}
 NOBODY_WAITS = {"longPollingEnable": "false", "shortPollingTimeMills": "1"}
 
 
@@ -99,8 +103,8 @@ class Ways:
         self.path._taken = noting  # type: ignore[method-assign]
         answer = self.path._answer
 
-        def counting(*arguments: object) -> bool:
-            done = answer(*arguments)  # type: ignore[arg-type]
+        def counting(*arguments: object, **named: object) -> bool:
+            done = answer(*arguments, **named)  # type: ignore[arg-type]
             self.taken += done
             return done
 
@@ -120,6 +124,23 @@ class Ways:
         async with Wire(self.controller) as wire:
             expected = await wire.say(data)
         server.fast_paths = paths
+        assert said == expected
+        return said
+
+    async def hold(self, data: bytes, meanwhile: Callable[[], Awaitable[None]]) -> list[bytes]:
+        """The answers to a pull that waits until `meanwhile`, which are the same both ways."""
+        server, holds = self.controller.server, self.controller.pull_request_hold_service
+        async with Wire(self.controller) as fast, Wire(self.controller) as slow:
+            assert not await fast.ask(data)
+            assert holds.held_count == 1
+            paths, server.fast_paths = server.fast_paths, ()
+            assert not await slow.ask(data)
+            assert holds.held_count == 2
+            server.fast_paths = paths
+            ways = [getattr(one.execute, "func", None) for held in holds._table.values() for one in held]
+            assert [way is None for way in ways] == [True, False], "the first is the fast path's"
+            await meanwhile()
+            said, expected = await fast.say(b""), await slow.say(b"")
         assert said == expected
         return said
 
@@ -182,6 +203,129 @@ def test_pulls_that_find_nothing_go_the_plain_way(tmp_path: Path, kind: Serializ
         assert code_of(answer) == ResponseCode.INVALID_PARAMETER
 
     play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pulls_wait_for_messages_and_get_the_same_bytes(tmp_path: Path, kind: SerializeType) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        await ways.ask(frame(kind=kind))  # makes the group, and has compiled code know this kind of pull
+        waits = {"kind": kind, "sys_flag": SUBSCRIPTION | SUSPEND}
+        await ways.ask(frame(**waits))
+        for number in range(3):
+            [answer] = await ways.hold(frame(5 + number, opaque=number, **waits), lambda: sent(peer, count=1))
+            assert [message.queue_offset for message in decoded(answer)] == [5 + number]
+            assert decode_frame(memoryview(answer), 0, len(answer)).opaque == number
+
+    play(tmp_path, scene, **WAITS)
+
+
+def test_what_happens_while_a_pull_waits(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        broker = peer.controller.broker
+        topics, offsets = broker.topic_config_manager, broker.consumer_offset_manager
+        topic = topics.select_topic_config("T")
+        assert topic is not None
+        await ways.ask(frame())
+        waits = {"sys_flag": SUBSCRIPTION | SUSPEND}
+        await ways.ask(frame(**waits))
+
+        async def nothing() -> None:
+            peer.controller.pull_request_hold_service._sweep()
+
+        [answer] = await ways.hold(frame(5, suspend_timeout_millis=0, **waits), nothing)
+        assert code_of(answer) == ResponseCode.PULL_NOT_FOUND
+
+        async def another_tag() -> None:
+            await sent(peer, count=1, properties="TAGS\x01other\x02")
+            assert peer.controller.pull_request_hold_service.held_count == 2
+            await sent(peer, count=1, properties="TAGS\x01one\x02")
+
+        [answer] = await ways.hold(frame(5, subscription="one", **waits), another_tag)
+        assert [message.queue_offset for message in decoded(answer)] == [6]
+
+        async def forbidden() -> None:
+            topics.update_topic_config(type(topic)(topic_name="T", perm=PERM_WRITE))
+            await sent(peer, count=1)
+
+        [answer] = await ways.hold(frame(7, **waits), forbidden)
+        assert code_of(answer) == ResponseCode.NO_PERMISSION
+        topics.update_topic_config(topic)
+
+        async def reset() -> None:
+            for _ in range(2):  # a pull that learns of it ends it
+                offsets.assign_reset_offset("T", "CG", 0, 1)
+                held = peer.controller.pull_request_hold_service._table["T", 0]
+                peer.controller.pull_request_hold_service._ready.append(held.pop(0))
+                peer.controller.pull_request_hold_service._answer_ready()
+
+        [answer] = await ways.hold(frame(8, **waits), reset)
+        assert b"OFFSET_RESET" in answer
+
+    play(tmp_path, scene, **WAITS)
+
+
+def test_a_pull_that_waits_commits_its_offset_at_once_and_once(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        offsets = peer.controller.broker.consumer_offset_manager
+        await ways.ask(frame())
+
+        async def commit() -> None:
+            assert offsets.query_offset("CG", "T", 0) == 2
+            assert offsets.query_pull_offset("CG", "T", 0) == 5
+            offsets.commit_offset("somebody", "CG", "T", 0, 4)
+            await sent(peer, count=1)
+
+        waits = frame(5, commit_offset=2, sys_flag=SUBSCRIPTION | SUSPEND | COMMIT_OFFSET)
+        await ways.hold(waits, commit)
+        assert offsets.query_offset("CG", "T", 0) == 4
+        assert offsets.query_pull_offset("CG", "T", 0) == 6
+
+    play(tmp_path, scene, **WAITS)
+
+
+def test_nobody_answers_a_pull_whose_client_has_gone(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        holds = peer.controller.pull_request_hold_service
+        await ways.ask(frame())
+        async with Wire(peer.controller) as wire:
+            assert not await wire.ask(frame(5, sys_flag=SUBSCRIPTION | SUSPEND))
+        await until_async(lambda: not peer.controller.server.in_flight)
+        before = ways.taken
+        await sent(peer, count=1)
+        await until_async(lambda: not holds.held_count)
+        assert ways.taken == before
+
+    play(tmp_path, scene, **WAITS)
+
+
+def test_as_many_pulls_wait_as_a_connection_may_have_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(ways: Ways, _: Peer) -> None:
+        await ways.ask(frame())
+        monkeypatch.setattr(Connection, "may_have_more_in_flight", False)
+        [answer] = await ways.take(frame(5, sys_flag=SUBSCRIPTION | SUSPEND), 0)
+        assert code_of(answer) == ResponseCode.SYSTEM_BUSY
+
+    play(tmp_path, scene, **WAITS)
+
+
+def test_the_time_of_a_pull_that_waited_is_counted(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        ways.path._latencies = latencies = RpcLatencies()
+        await ways.ask(frame())
+
+        async def nothing() -> None:
+            peer.controller.pull_request_hold_service._sweep()
+
+        found = Rpc(PULL, ResponseCode.SUCCESS, is_long_polling=True, oneway=False)
+        waits = {"sys_flag": SUBSCRIPTION | SUSPEND}
+        await ways.hold(frame(5, **waits), lambda: sent(peer, count=1))
+        await ways.hold(frame(6, suspend_timeout_millis=0, **waits), nothing)
+        not_found = replace(found, response_code=ResponseCode.PULL_NOT_FOUND)
+        assert [sum(latencies.histograms[rpc].counts) for rpc in (found, not_found)] == [1, 1]
+
+    play(tmp_path, scene, **WAITS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

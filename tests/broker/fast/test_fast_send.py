@@ -195,12 +195,12 @@ class Wire:
 
     async def say(self, data: bytes) -> list[bytes]:
         """The answers to `data`; the last one says so when the broker hangs up."""
-        answers = await self._until_asked(data)
+        answers = await self.ask(data)
         while self._controller.server.in_flight:
             await asyncio.sleep(0.001)
-        return answers + await self._until_asked(b"")
+        return answers + await self.ask(b"")
 
-    async def _until_asked(self, data: bytes) -> list[bytes]:
+    async def ask(self, data: bytes) -> list[bytes]:
         """What comes before the answer to a question that any broker refuses at once."""
         self._writer.write(data + encode_frame(RemotingCommand(31999, opaque=999_999)))
         answers: list[bytes] = []

@@ -8,8 +8,8 @@ them is looked up; the first time it is read on the slow path, with numbers that
 header that is found here, in either form, means what the codec says it means. What the broker's settings and tables
 say about the pull is kept too, until one of them has changed.
 
-Taken here are pulls that find messages; all others, and whatever fails, fall through to
-PullMessageProcessor unchanged. Statistics are counted at most STATISTICS_S later.
+Taken here are pulls that find messages, and those that wait for them at the end of their queue; all others, and
+whatever fails, fall through to PullMessageProcessor unchanged. Statistics are counted at most STATISTICS_S later.
 
 Where many pulls come, compiled code (native.pulls) recognises all plain ones of a read together, finds their records
 and sends them from the mapped log:
@@ -25,6 +25,7 @@ import asyncio
 import re
 import sys
 import time
+from dataclasses import replace
 from operator import is_, itemgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -36,14 +37,19 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.fast.fast_send import Bytes, Int64s
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
-from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
+from mqlake.broker.requests.pull_message import (
+    COMMIT_OFFSET_FLAG,
+    SUBSCRIPTION_FLAG,
+    SUSPEND_FLAG,
+    PullMessageProcessor,
+)
 from mqlake.errors import MqlakeError, ResponseError
 from mqlake.native import pull_layout as layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
 from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection
+from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
 from mqlake.store.archive.reader import CheckedRecords
 from mqlake.store.files.file_pool import PooledFile
@@ -60,8 +66,6 @@ HEADER_SIZE_MAX = 1024
 BODY_SIZE_MAX = FRAME_SIZE_MAX // 2
 COMPENSATION_S = 1.0
 """The pulls of a group without heartbeats are noted so often."""
-
-"""Compiled code is loaded when so many pulls find messages within so many seconds."""
 
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _HEAD = Struct(">iI11s")  # length, type and header length, how the header begins
@@ -138,6 +142,7 @@ class PullPlan:
         "head",
         "head_pieces",
         "header",
+        "held_rpc",
         "in_order",
         "known",
         "last_place",
@@ -162,6 +167,7 @@ class PullPlan:
         self.header = header
         self.in_order = itemgetter(*order)
         self.rpc = Rpc(code, ResponseCode.SUCCESS, is_long_polling=False, oneway=False)
+        self.held_rpc = replace(self.rpc, is_long_polling=True)
         # what the broker said when it was asked last, and of what
         self.known: tuple[object, ...] = ()
         self.versions = (-1, -1)
@@ -252,7 +258,10 @@ class FastPull:
             self._access, connection.remote_address, signature, commit_offset, queue_offset
         ):
             return start  # the slow path says why
-        if not self._answer(connection, plan, opaque, queue_offset, commit_offset):
+        if not (
+            self._hold(connection, plan, opaque, queue_offset, commit_offset)
+            or self._answer(connection, plan, opaque, queue_offset, commit_offset)
+        ):
             return start
         if plan.row >= 0:
             self._hint = plan.row
@@ -318,10 +327,55 @@ class FastPull:
 
     # --- answers
 
-    def _answer(
+    def _hold(
         self, connection: Connection, plan: PullPlan, opaque: int, queue_offset: int, commit_offset: int
     ) -> bool:
-        """True if there is something for it, which is on its way then."""
+        """True if it is at the end of its queue, where it waits then; PullMessageProcessor answers it when no message
+        has come in time, or when it has become unusual."""
+        broker, header, processor = self._broker, plan.header, self._processor
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offsets = broker.consumer_offset_manager
+        if (
+            not header.sys_flag & SUSPEND_FLAG
+            or queue_offset != broker.store.max_offset_in_queue(topic, queue_id)
+            or offsets.has_offset_reset(topic, group, queue_id)
+            or not connection.may_have_more_in_flight
+        ):
+            return False
+        began = time.monotonic_ns()
+
+        def execute() -> RemotingCommand | None:
+            if self._is_usual(connection, plan) and self._answer(
+                connection, plan, opaque, queue_offset, None, held_since=began
+            ):
+                return None
+            asked = replace(header, queue_offset=queue_offset, commit_offset=commit_offset)
+            answer = processor.execute_when_wakeup(connection, plan.code, asked)
+            if self._latencies is not None:
+                rpc = replace(plan.held_rpc, response_code=answer.code)
+                self._latencies.record(rpc, time.monotonic_ns() - began)
+            return answer
+
+        offsets.commit_pull_offset(connection.remote_address, group, topic, queue_id, queue_offset)
+        if header.sys_flag & COMMIT_OFFSET_FLAG:
+            offsets.commit_offset(connection.remote_address, group, topic, queue_id, commit_offset)
+        broker.store.store_stats_service.get_missed(0)
+        later: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        connection.answer_later(RemotingCommand(plan.code, opaque=opaque), later)
+        processor.hold(header, queue_offset, plan.message_filter, later, execute)
+        return True
+
+    def _answer(
+        self,
+        connection: Connection,
+        plan: PullPlan,
+        opaque: int,
+        queue_offset: int,
+        commit_offset: int | None,
+        held_since: int = 0,
+    ) -> bool:
+        """True if there is something for it, which is on its way then. `held_since`: monotonic ns, of one that waited;
+        its `commit_offset`, which is committed already, is None."""
         began = time.monotonic_ns()
         broker, header = self._broker, plan.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
@@ -345,13 +399,15 @@ class FastPull:
             return False
         host, following = connection.remote_address, result.next_begin_offset
         offsets.commit_pull_offset(host, group, topic, queue_id, following)
-        if header.sys_flag & COMMIT_OFFSET_FLAG:
+        if commit_offset is not None and header.sys_flag & COMMIT_OFFSET_FLAG:
             offsets.commit_offset(host, group, topic, queue_id, commit_offset)
         head = plan.head % (following, result.min_offset, result.max_offset, opaque)
         size = 4 + len(head) + body_size
         connection.send_buffers((_PREFIX.pack(size, len(head)) + head, *result.buffers), 4 + size)
         elapsed = time.monotonic_ns() - began
-        if self._latencies is not None:
+        if self._latencies is not None and held_since:
+            self._latencies.record(plan.held_rpc, began + elapsed - held_since)
+        elif self._latencies is not None:
             self._latencies.record(plan.rpc, elapsed)
         self._note(plan, result.message_count, body_size, result.last_place, elapsed // 1_000_000)
         return True
@@ -371,6 +427,8 @@ class FastPull:
             plan = self._rows[self.cells[layout.PULLS_AT + number * layout.PULL_SIZE + layout.PLAN]]
             array = self._prepare_pull(connection, plan, number, may_look=plan not in ready)
             if array is None:
+                if not ready and self._hold_matched(connection, plan):
+                    return int(self._pulls[layout.END])
                 break
             arrays.append(array)
             ready.append(plan)
@@ -387,6 +445,16 @@ class FastPull:
             self._taken(connection, plan, pull, elapsed)
         self._hint = (ready[done - 1].row + 1) % len(self._rows)
         return int(pulls[-1][layout.END])
+
+    def _hold_matched(self, connection: Connection, plan: PullPlan) -> bool:
+        """As `_hold`, of the first pull that compiled code has recognised."""
+        if self._queue_of(connection, plan) is None:
+            return False
+        opaque, queue_offset, commit_offset = self._pulls[layout.OPAQUE : layout.COMMIT_OFFSET + 1]
+        if not self._hold(connection, plan, opaque, queue_offset, commit_offset):
+            return False
+        self._hint = (plan.row + 1) % len(self._rows)
+        return True
 
     @property
     def takes_plain_pulls(self) -> bool:

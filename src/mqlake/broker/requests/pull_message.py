@@ -13,7 +13,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from mqlake.base.clock import now_ms
 from mqlake.broker.broker import Broker
@@ -88,7 +88,7 @@ class _ForbiddenError(ResponseError):
 class PullMessageProcessor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.pull_request_hold_service = PullRequestHoldService(broker, self.execute_when_wakeup)
+        self.pull_request_hold_service = PullRequestHoldService(broker)
         self._build_filter_data = functools.lru_cache(maxsize=1024)(broker.consumer_filter_manager.build)
 
     @answers((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
@@ -129,18 +129,31 @@ class PullMessageProcessor:
             return self._pull_from_disk(connection, code, header)
         if response.code != ResponseCode.PULL_NOT_FOUND or not header.sys_flag & SUSPEND_FLAG:
             return response
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        execute = functools.partial(self.execute_when_wakeup, connection, code, header)
+        self.hold(header, header.queue_offset, message_filter, answer, execute)
+        return answer
+
+    def hold(
+        self,
+        header: PullMessageRequestHeader,
+        pull_from: int,
+        message_filter: MessageFilter | None,
+        answer: asyncio.Future[Answer],
+        execute: Callable[[], Answer],
+    ) -> None:
+        """Has a pull from the end of its queue wait for messages, as PullRequest says; `answer` is done then, or when
+        the time is over for which its header says that it may be held."""
         config = self._broker.config
         held_ms = (
             header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
         )
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        deadline = answer.get_loop().time() + held_ms / 1000
         self.pull_request_hold_service.suspend_pull_request(
             header.topic,
             header.queue_id,
-            PullRequest(connection, code, header, message_filter, answer, loop.time() + held_ms / 1000),
+            PullRequest(header.consumer_group, pull_from, message_filter, answer, deadline, execute),
         )
-        return answer
 
     async def _pull_from_disk(
         self, connection: Connection, code: int, header: PullMessageRequestHeader
@@ -152,9 +165,11 @@ class PullMessageProcessor:
         )
         return self._pull(connection, code, header, first=True, may_wait=True)[0]
 
-    def execute_when_wakeup(self, request: PullRequest) -> RemotingCommand:
+    def execute_when_wakeup(
+        self, connection: Connection, code: int, header: PullMessageRequestHeader
+    ) -> RemotingCommand:
         """The answer to a pull that was held, with the messages there are now, if any."""
-        return self._pull(request.connection, request.code, request.header, first=False, may_wait=True)[0]
+        return self._pull(connection, code, header, first=False, may_wait=True)[0]
 
     def _pull(
         self,

@@ -21,9 +21,7 @@ from collections.abc import Callable
 from mqlake.base.background import BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
-from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Answer, Connection
-from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.remoting.connection import Answer
 from mqlake.store.dispatch import Arrival
 from mqlake.store.filter import MessageFilter
 
@@ -37,34 +35,34 @@ ANSWERS_PER_TURN = 64
 
 
 class PullRequest:
-    """One pull that waits. Its filter rejects every message before the queue offset `pull_from`."""
+    """One pull of a group that waits. Its filter rejects every message before the queue offset `pull_from`.
 
-    __slots__ = ("answer", "code", "connection", "deadline", "header", "message_filter", "pull_from")
+    `execute` returns what `answer` gets: the answer with the messages there are now, None if it has sent it."""
+
+    __slots__ = ("answer", "deadline", "execute", "group", "message_filter", "pull_from")
 
     def __init__(
         self,
-        connection: Connection,
-        code: int,
-        header: PullMessageRequestHeader,
+        group: str,
+        pull_from: int,
         message_filter: MessageFilter | None,
         answer: asyncio.Future[Answer],
         deadline: float,
+        execute: Callable[[], Answer],
     ) -> None:
-        self.connection = connection
-        self.code = code
-        self.header = header
+        self.group = group
+        self.pull_from = pull_from
         self.message_filter = message_filter
         self.answer = answer
         self.deadline = deadline
-        self.pull_from = header.queue_offset
+        self.execute = execute
 
 
 class PullRequestHoldService:
-    """`execute_when_wakeup(request)` is the answer to a pull that was held."""
+    """The pulls of one broker that wait."""
 
-    def __init__(self, broker: Broker, execute_when_wakeup: Callable[[PullRequest], RemotingCommand]) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._execute_when_wakeup = execute_when_wakeup
         self._table: dict[tuple[str, int], list[PullRequest]] = {}
         self._arrivals: deque[Arrival] = deque()
         self._crossing = False
@@ -164,10 +162,10 @@ class PullRequestHoldService:
     def release(self, topic: str, queue_id: int, group: str) -> None:
         """Answers the pulls of a group that wait at a queue: an operator has set the group elsewhere."""
         requests = self._table.pop((topic, queue_id), [])
-        waiting = [request for request in requests if request.header.consumer_group != group]
+        waiting = [request for request in requests if request.group != group]
         if waiting:
             self._table[topic, queue_id] = waiting
-        self._ready.extend(request for request in requests if request.header.consumer_group == group)
+        self._ready.extend(request for request in requests if request.group == group)
         self._answer_ready()
 
     def _may_match(
@@ -214,7 +212,7 @@ class PullRequestHoldService:
         if request.answer.done():
             return
         try:
-            response = self._execute_when_wakeup(request)
+            response = request.execute()
         except Exception as error:  # answered like any failure of a processor
             request.answer.set_exception(error)
         else:
