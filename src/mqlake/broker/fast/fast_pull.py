@@ -61,8 +61,6 @@ BODY_SIZE_MAX = FRAME_SIZE_MAX // 2
 COMPENSATION_S = 1.0
 """The pulls of a group without heartbeats are noted so often."""
 
-"""Compiled code is loaded when so many pulls find messages within so many seconds."""
-
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _HEAD = Struct(">iI11s")  # length, type and header length, how the header begins
 _PREFIX = Struct(">iI")
