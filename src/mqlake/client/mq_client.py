@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from mqlake.auth.signed_client import remoting_client
 from mqlake.base.arguments import checked
 from mqlake.base.background import BackgroundWork
+from mqlake.base.single_flight import SingleFlight
 from mqlake.client.api.client_api import MQClientAPI
 from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig, build_client_id
@@ -134,7 +135,7 @@ class MQClientInstance(Service):
         ]
         random.shuffle(self._name_servers)
         self._asked_at: dict[str, float] = {}
-        self._asking: dict[str, asyncio.Task[TopicRouteData]] = {}
+        self._asking = SingleFlight(self._ask_route)
         self._greeted: set[str] = set()
         """Brokers that know this client; a new connection to one gets a new heartbeat."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -170,7 +171,7 @@ class MQClientInstance(Service):
         for task in list(self._tasks):
             task.cancel()
         await self.remoting.close()
-        await asyncio.gather(*self._tasks, *self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._asking.in_flight, return_exceptions=True)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs `work` until its end or the client's; a failure is logged."""
@@ -199,17 +200,7 @@ class MQClientInstance(Service):
 
     async def update_topic_route(self, topic: str) -> TopicRouteData:
         """Asks for the topic's route; those who ask at the same time share the answer."""
-        asking = self._asking.get(topic)
-        if asking is None:
-            asking = asyncio.ensure_future(self._ask_route(topic))
-            self._asking[topic] = asking
-            asking.add_done_callback(lambda task: self._route_asked(topic, task))
-        return await asyncio.shield(asking)
-
-    def _route_asked(self, topic: str, task: asyncio.Task[TopicRouteData]) -> None:
-        del self._asking[topic]
-        if not task.cancelled():
-            task.exception()  # taken by those who wait, if any still do
+        return await self._asking(topic)
 
     async def _ask_route(self, topic: str) -> TopicRouteData:
         self._asked_at[topic] = time.monotonic()
