@@ -20,12 +20,12 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mqlake.auth.signed_client import remoting_client
 from mqlake.base.arguments import checked
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundWork, repeat
 from mqlake.base.single_flight import SingleFlight
 from mqlake.client.api.client_api import MQClientAPI
 from mqlake.client.api.name_servers import NameServers, parse_addresses
@@ -162,7 +162,7 @@ class MQClientInstance(Service):
             ("heartbeats", config.heartbeat_broker_interval_s, self.send_heartbeat_to_all_brokers),
             ("commits of offsets", config.persist_consumer_offset_interval_s, self._persist_offsets),
         ):
-            self.in_background(self._repeat(name, interval_s, job))
+            self.in_background(repeat(name, logger, interval_s, job))
         self.in_background(self._rebalance_loop())
 
     async def close(self) -> None:
@@ -184,13 +184,6 @@ class MQClientInstance(Service):
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("the client's work failed", exc_info=error)
-
-    async def _repeat(self, name: str, interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
-        work = BackgroundWork(name, logger)
-        while True:
-            await asyncio.sleep(interval_s)
-            async with work.round():
-                await job()
 
     # --- routes
 
