@@ -103,8 +103,8 @@ def test_sizes_that_lie(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="31 of 30 bytes"):
             sends.take_read(bytes(30), 31, HOST)
         with pytest.raises(ValueError, match="no arrays of send_layout"):
-            parts = fast_path(controller).parts
-            sends.use(parts.numbers[:50].copy(), parts.octets, 1)
+            tables = fast_path(controller).tables
+            sends.use(tables.numbers[:50].copy(), tables.octets, 1)
         with pytest.raises(ValueError, match="there are no arrays yet"):
             produce.NativeSends(None).take(send(), 0, HOST, True)
         for size in range(len(send())):

@@ -513,8 +513,8 @@ class DefaultMessageStore(StoreView):
         try:
             appended = self.commit_log.put_many(queues, write)
         except BaseException:
-            if self.commit_log.appender.why_no_puts:
-                self.fence(self.commit_log.appender.why_no_puts)
+            if self.commit_log.appender.end_unknown_reason:
+                self.fence(self.commit_log.appender.end_unknown_reason)
             raise
         if appended is None:
             return None

@@ -138,9 +138,9 @@ class ScrubService(ServiceThread):
         first = random.randrange(len(files)) if from_any_file and files else 0
         for mapped_file in files[first:] + files[:first]:
             with contextlib.suppress(FileNotFoundError):  # it has been deleted since
-                yield from self._look_at(mapped_file)
+                yield from self._scrub_file(mapped_file)
 
-    def _look_at(self, mapped_file: MappedFile) -> Iterator[int]:
+    def _scrub_file(self, mapped_file: MappedFile) -> Iterator[int]:
         base = mapped_file.file_from_offset
         limit = min(mapped_file.file_size, self._end() - base)
         if limit <= 0:

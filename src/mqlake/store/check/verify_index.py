@@ -228,7 +228,7 @@ class IndexVerifier:
         done = 0
         extra: I64Array = np.empty(0, np.int64)
         while True:
-            taken = self._take(chunk.end)
+            taken = self._next_entries(chunk.end)
             if taken is None:
                 break
             file, at, block = taken
@@ -250,7 +250,7 @@ class IndexVerifier:
             missing = missing[offsets[missing] > self._first]
             self._miss(offsets[missing])
 
-    def _take(self, end: int) -> tuple[_File, int, Entries] | None:
+    def _next_entries(self, end: int) -> tuple[_File, int, Entries] | None:
         """The next entries that point before `end`: file, place of the first, the entries."""
         number, at = self._at
         while number < len(self._files):
@@ -304,7 +304,7 @@ class IndexVerifier:
 
     def finish(self, holes: Sequence[Hole], log_end: int) -> None:
         """Entries that point past the log, keys that have no entry."""
-        while (taken := self._take(I64_MAX)) is not None:
+        while (taken := self._next_entries(I64_MAX)) is not None:
             file, at, block = taken
             offsets = block["phy_offset"].astype(np.int64)
             self.entries_checked += len(block)

@@ -156,7 +156,7 @@ class LogEndFinder:
             holes_seen = len(walk.holes)
             if torn_size and not found.fences and self._is_stale(chunk, last_timestamp):
                 break
-            self._take(chunk, found, pending)
+            self._judge_chunk(chunk, found, pending)
         self._refuse_half_a_record(found)
         if self._append_time is not None:
             return LogEnd(end, last_timestamp)
@@ -176,7 +176,7 @@ class LogEndFinder:
 
     # ------------------------------------------------------------------ one chunk
 
-    def _take(self, chunk: LogChunk, found: LogEnd, pending: list[_Gap]) -> None:
+    def _judge_chunk(self, chunk: LogChunk, found: LogEnd, pending: list[_Gap]) -> None:
         """Judges the gaps before the chunk's whole records; those after the last one stay pending."""
         scan, torn = chunk.scan, set(self.torn_records(chunk))
         position, size = scan.position, scan.size
