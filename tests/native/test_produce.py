@@ -61,19 +61,19 @@ def test_what_it_leaves_has_changed_nothing(tmp_path: Path, why: str) -> None:
         sends, store = fast_path(controller).native, controller.broker.store
         log = store.commit_log
         data = {"half": half(), "other": send(topic="Others")}.get(why, send())
-        ends = store.max_phy_offset, dict(log.queue_offsets), log.single.puts
+        ends = store.max_phy_offset, dict(log.queue_offsets), log.fast_put.puts
         if why == "lock":
             log.appender.lock.acquire()
         if why == "flag":
             store.running_flags.make_fenced("for a test")
         if why.startswith("a topic"):
-            log.single.forget("Orders")
+            log.fast_put.forget("Orders")
         sends.take(data, 0, HOST, why != "not asked")
         if why == "lock":
             log.appender.lock.release()
         assert sends.answers is None
         assert sends.messages == (0 if why == "other" else 1)
-        assert (store.max_phy_offset, dict(log.queue_offsets), log.single.puts) == ends
+        assert (store.max_phy_offset, dict(log.queue_offsets), log.fast_put.puts) == ends
 
     on_a_broker(tmp_path, scene)
 

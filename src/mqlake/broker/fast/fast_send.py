@@ -591,7 +591,7 @@ class FastSend:
     def load(self) -> bool:
         """Loads native code, once; True if there is any."""
         if self.native is None and (produce := native.module("produce")) is not None:
-            self.native = produce.NativeSends(self._broker.store.commit_log.single.native)
+            self.native = produce.NativeSends(self._broker.store.commit_log.fast_put.native)
             self._prepare()
         return self.native is not None
 

@@ -1,4 +1,4 @@
-"""SinglePut: a usual message or batch, from the object to the log and the result in one call of native code.
+"""FastPut: a usual message or batch, from the object to the log and the result in one call of native code.
 
 put(message) ──▶ native.single.NativePut.put ──▶ PutMessageResult
                           └──▶ None: CommitLog.put_message does it
@@ -34,7 +34,7 @@ class Flags(Protocol):
     flag_bits: int
 
 
-class SinglePut:
+class FastPut:
     """`put(message)` is a PutMessageResult, or None when CommitLog.put_message has to do it: until open(), and of a
     message whose topic or hosts are not known.
 
