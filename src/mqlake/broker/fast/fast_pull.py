@@ -33,11 +33,11 @@ import numpy as np
 
 from mqlake import native
 from mqlake.broker.broker import Broker
-from mqlake.broker.fast.fast_send import Bytes, Int64s
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
 from mqlake.errors import MqlakeError, ResponseError
+from mqlake.formats.columns import Bytes, Int64s
 from mqlake.native import pull_layout as layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header

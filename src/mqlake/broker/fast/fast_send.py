@@ -41,6 +41,7 @@ from mqlake.broker.requests.send_message import (
 from mqlake.broker.state.topic_config import has_usual_attributes
 from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
+from mqlake.formats.columns import Bytes, Int64s
 from mqlake.formats.record import encode_record
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -125,8 +126,6 @@ from mqlake.store.results import (
 
 logger = logging.getLogger(__name__)
 
-Int64s = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 _HOST_NUMBER = "host number"
 Rpcs = dict[Rpc, int]
 """How many requests there were of each kind."""

@@ -31,6 +31,7 @@ from mqlake.formats.columns import (
     PROPERTIES_TOO_LARGE,
     RECORD_TOO_LARGE,
     AppendedBatch,
+    Bytes,
     Int64s,
     append_batch,
 )
@@ -70,7 +71,7 @@ from mqlake.message import (
 )
 from mqlake.message.policy import Policy, names_with
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import ZERO_SIZE, MappedFile, U8Array
+from mqlake.store.files.mapped_file import ZERO_SIZE, MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.appender import (
     Appended,
@@ -392,7 +393,7 @@ class CommitLog:
         version: int,
         shared: bytes,
         mapped_file: MappedFile,
-        out: U8Array,
+        out: Bytes,
         queue_offset: int,
         store_timestamp: int,
     ) -> AppendedBatch:

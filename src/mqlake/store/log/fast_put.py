@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from mqlake import native
+from mqlake.formats.columns import Int64s
 from mqlake.message import HOST_BYTES, Host, MessageExtBatch, MessageExtBrokerInner
 from mqlake.native.serving import HISTOGRAM_SIZE
 from mqlake.store.files.mapped_file import MappedFile
@@ -24,7 +22,6 @@ HOSTS_MAX = 4096
 BATCH_MAX = 64 * 1024
 """Bytes: others do not stand still for long while one is written."""
 
-Int64s = npt.NDArray[np.int64]
 Put = Callable[[MessageExtBrokerInner], PutMessageResult | None]
 
 

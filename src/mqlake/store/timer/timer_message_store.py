@@ -25,10 +25,10 @@ from dataclasses import astuple
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import FormatError
+from mqlake.formats.columns import Int64s
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.timer import (
     MAGIC_DEFAULT,
@@ -721,7 +721,7 @@ class TimerMessageStore:
                     until,
                 )
 
-    def _waiting_before(self, until: int) -> npt.NDArray[np.int64]:
+    def _waiting_before(self, until: int) -> Int64s:
         known = self.rescue.moved_until
         return waiting_before(self._log, until, known, self.curr_read_time_ms, self.precision_ms)
 
