@@ -125,7 +125,7 @@ def test_own_tests_a_module() -> None:
 
     recovery = str(own_tests(ROOT, source / "store" / "recovery.py")).split()
     assert recovery[0] == "tests/store/test_recovery.py" and "tests/store/test_lost_end.py" in recovery
-    assert own_tests(ROOT, source / "native" / "single.pyx") == "tests/store/log/test_single_put.py"
+    assert own_tests(ROOT, source / "native" / "single.pyx") == "tests/store/log/test_fast_put.py"
 
 
 CYTHON = """

@@ -1,10 +1,13 @@
-"""Writes docs/configuration.md from the settings in the code; --check only says whether it is up to date."""
+"""Writes docs/configuration.md from the settings in the code; --check only says whether it is up to date.
+
+Both fail when a setting's `own` contradicts rocketmq_keys.txt, which has the keys of RocketMQ 5.3.3.
+"""
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from mqlake.auth import config as auth_config
@@ -14,9 +17,16 @@ from mqlake.base.settings import INT_MAX, Setting, UnusedKey
 from mqlake.broker import config as broker_config
 from mqlake.namesrv import config as namesrv_config
 from mqlake.store import config as store_config
-from prose import wrapped
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tools.prose import wrapped  # noqa: E402
+
+PAGE = ROOT / "docs" / "configuration.md"
+ROCKETMQ_KEYS = Path(__file__).with_name("rocketmq_keys.txt")
+BROKER_CONF = {"BrokerConfig", "MessageStoreConfig", "NettyServerConfig", "NettyClientConfig", "AuthConfig"}
+NAMESRV_CONF = {"NamesrvConfig", "NettyServerConfig", "NettyClientConfig"}
+"""The classes of RocketMQ whose keys a broker.conf and a namesrv.conf have."""
 
 HEAD = """\
 # Configuration
@@ -162,7 +172,30 @@ def page() -> str:
     return wrapped(text)
 
 
+def keys_of(classes: Container[str]) -> set[str]:
+    """The keys that these classes of RocketMQ 5.3.3 have."""
+    rows = (line.split() for line in ROCKETMQ_KEYS.read_text(encoding="utf-8").splitlines() if line[0] != "#")
+    return {key for kind, key in rows if kind in classes}
+
+
+def wrongly_owned(settings: Iterable[Setting], rocketmqs: Container[str]) -> list[str]:
+    """A sentence for each setting that is taken for RocketMQ's and is not, or the other way round."""
+    missing = "RocketMQ 5.3.3 has no such key: correct its name, or mark the field with own=True"
+    needless = "RocketMQ 5.3.3 has this key: remove own from the field, or choose another name"
+    return [
+        f"{known.key}: {needless if known.own else missing}"
+        for known in settings
+        if known.own is (known.key in rocketmqs)
+    ]
+
+
 def main() -> int:
+    of_brokers = {**broker_config.SETTINGS, **store_config.SETTINGS, **auth_config.SETTINGS}
+    faults = wrongly_owned(of_brokers.values(), keys_of(BROKER_CONF))
+    faults += wrongly_owned(namesrv_config.SETTINGS.values(), keys_of(NAMESRV_CONF))
+    if faults:
+        print("\n".join(faults))
+        return 1
     if "--check" in sys.argv[1:]:
         if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
             print(f"{PAGE.name}: up to date")

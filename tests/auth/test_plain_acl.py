@@ -149,7 +149,7 @@ def test_changes_are_read_and_broken_ones_are_not(tmp_path: Path) -> None:
         (tmp_path / "plain_acl.yml").write_text(text)
         os.utime(tmp_path / "plain_acl.yml", ns=(int(now), int(now) + len(text)))
         now += 6
-        access._look()
+        access._reload_if_changed()
         return said(access, 310, b="topicA")
 
     assert after(EXAMPLE) == "No permission for topic:topicA"

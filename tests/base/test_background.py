@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mqlake
-from mqlake.base.background import KEEPS_FAILING, BackgroundWork, failing
+from mqlake.base.background import KEEPS_FAILING, BackgroundTask, BackgroundWork, failing, repeat
 from mqlake.errors import RemotingConnectError
 
 logger = logging.getLogger("test.background")
@@ -45,6 +45,60 @@ def test_what_repeats_is_said_once_a_minute_and_mqlakes_own_errors_need_no_trace
             raise RemotingConnectError("h:1", "refused")
     (record,) = caplog.records
     assert (record.getMessage(), record.exc_info) == ("the work: h:1: refused; tried again", None)
+
+
+def test_a_task_runs_between_start_and_stop_and_may_start_again() -> None:
+    """Without it a broker that was a slave would not revive messages once it is master again."""
+
+    async def main() -> list[str]:
+        done, came = [], asyncio.Event()
+
+        async def run() -> None:
+            done.append("began")
+            came.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                done.append("ended")
+
+        task = BackgroundTask(run, "the task")
+        await task.stop()
+        for _ in range(2):
+            assert not task.is_running
+            task.start()
+            assert task.is_running
+            await came.wait()
+            came.clear()
+            await task.stop()
+        await task.stop()
+        return done
+
+    assert asyncio.run(main()) == ["began", "ended"] * 2
+
+
+def test_a_job_is_repeated_after_an_error_and_at_the_interval_of_the_moment(monkeypatch) -> None:
+    """Without it the job would end at its first error, or a changed setting wait for the next start."""
+    done: list[float] = []
+
+    async def job() -> None:
+        done.append(0.0)
+        if len(done) == 4:
+            raise asyncio.CancelledError
+        raise ValueError("x")
+
+    async def main() -> None:
+        waited: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            waited.append(seconds)
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await repeat("the job", logger, lambda: 10.0 + len(done), job)
+        assert [each for each in waited if each >= 10] == [10.0, 11.0, 12.0, 13.0]
+
+    asyncio.run(main())
 
 
 def test_what_keeps_failing_is_known_until_it_works_or_its_loop_has_gone() -> None:

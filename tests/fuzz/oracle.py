@@ -75,8 +75,8 @@ async def start(self, start=BrokerController.start, **more):
 
 
 async def stop(self, *given, stop=BrokerController.stop, **more):
-    single = self.broker.store.commit_log.single
-    print("by native code:", single.puts, file=sys.stderr)
+    fast_put = self.broker.store.commit_log.fast_put
+    print("by native code:", fast_put.puts, file=sys.stderr)
     await stop(self, *given, **more)
 
 BrokerController.start, BrokerController.stop = start, stop

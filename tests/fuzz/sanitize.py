@@ -23,7 +23,7 @@ CANARIES = ("past the end", "numbers at an odd address")
 TESTS = (
     "tests/native",
     "tests/formats",
-    "tests/store/log/test_single_put.py",
+    "tests/store/log/test_fast_put.py",
     "tests/broker/fast",
     "tests/lake/arrow",
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import config_table
 
 from mqlake.auth import config as auth_config
 from mqlake.base import keys_since_5_4
@@ -23,6 +24,8 @@ from tests.interop.java_wire import JavaWire
 pytestmark = pytest.mark.java
 
 PACKAGE = "org.apache.rocketmq."
+BROKER, STORE = "common.BrokerConfig", "store.config.MessageStoreConfig"
+AUTH, NAMESRV = "auth.config.AuthConfig", "common.namesrv.NamesrvConfig"
 SERVER, CLIENT = "remoting.netty.NettyServerConfig", "remoting.netty.NettyClientConfig"
 NUMBERS_OF_THREADS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=4")
 OF_THE_MACHINE = {"brokerName", "brokerIP1", "brokerIP2", "namesrvAddr", "storePathRootDir"}
@@ -48,12 +51,12 @@ def keys_of(java: JavaWire, *kinds: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kinds", "acted_on", "unused"),
     [
-        (["common.BrokerConfig"], broker_config.SETTINGS, BROKER_KEYS),
-        (["store.config.MessageStoreConfig"], store_config.SETTINGS, STORE_KEYS),
+        ([BROKER], broker_config.SETTINGS, BROKER_KEYS),
+        ([STORE], store_config.SETTINGS, STORE_KEYS),
         ([SERVER, CLIENT], broker_config.SETTINGS, REMOTING_KEYS),
         ([SERVER], namesrv_config.SETTINGS, REMOTING_KEYS),
-        (["common.namesrv.NamesrvConfig"], namesrv_config.SETTINGS, NAMESRV_KEYS),
-        (["auth.config.AuthConfig"], auth_config.SETTINGS, AUTH_KEYS),
+        ([NAMESRV], namesrv_config.SETTINGS, NAMESRV_KEYS),
+        ([AUTH], auth_config.SETTINGS, AUTH_KEYS),
     ],
 )
 def test_every_key_of_java_is_sorted_and_has_its_default(
@@ -73,13 +76,19 @@ def test_every_key_of_java_is_sorted_and_has_its_default(
         assert unused.keys() - keys.keys() == set(), "no key that Java does not have"
 
 
+def test_the_list_of_rocketmqs_keys(java: JavaWire) -> None:
+    """tools/config_table.py tells by it whose a key is."""
+    for kind in (BROKER, STORE, SERVER, CLIENT, AUTH, NAMESRV):
+        assert config_table.keys_of({kind.rpartition(".")[2]}) == keys_of(java, kind).keys()
+
+
 @pytest.mark.nightly
 def test_a_configuration_of_a_later_rocketmq_is_understood(tmp_path: Path) -> None:
     """5.5.1 has all keys of `keys_since_5_4`, with these defaults, and no others that are unknown here. Of those that
     act here and that 5.3.3 does not have, the ones marked as later are its."""
     with JavaWire(tmp_path, jvm=NUMBERS_OF_THREADS, version="5.5.1") as java:
-        of_broker = keys_of(java, "common.BrokerConfig")
-        of_store = keys_of(java, "store.config.MessageStoreConfig")
+        of_broker = keys_of(java, BROKER)
+        of_store = keys_of(java, STORE)
     for keys, later in ((of_broker, keys_since_5_4.BROKER_KEYS), (of_store, keys_since_5_4.STORE_KEYS)):
         assert [key for key in keys if key not in broker_config.KEYS] == []
         assert {key: keys.get(key) for key in later} == {
@@ -95,19 +104,19 @@ def test_a_configuration_of_a_later_rocketmq_is_understood(tmp_path: Path) -> No
 
 
 def test_no_key_is_sorted_twice_or_made_up(java: JavaWire) -> None:
-    javas = keys_of(java, "common.BrokerConfig", "store.config.MessageStoreConfig", SERVER, CLIENT)
+    javas = keys_of(java, BROKER, STORE, SERVER, CLIENT)
     ours = {**broker_config.SETTINGS, **store_config.SETTINGS}
     assert ours.keys() - javas.keys() == {key for key, known in ours.items() if known.own}
     for table in (BROKER_KEYS, STORE_KEYS, REMOTING_KEYS, AUTH_KEYS):
         assert not table.keys() & (ours.keys() | auth_config.SETTINGS.keys())
-    javas |= keys_of(java, "auth.config.AuthConfig")
+    javas |= keys_of(java, AUTH)
     made_up = auth_config.SETTINGS.keys() - javas.keys()
     assert made_up == {key for key, known in auth_config.SETTINGS.items() if known.own}
 
 
 def test_the_values_listed_are_those_that_java_lists(java: JavaWire) -> None:
     """GET_BROKER_CONFIG of the Java broker prints all fields that are not null."""
-    javas = keys_of(java, "common.BrokerConfig", "store.config.MessageStoreConfig", SERVER, CLIENT)
+    javas = keys_of(java, BROKER, STORE, SERVER, CLIENT)
     listed = all_values(BrokerConfig(), MessageStoreConfig()).keys()
     null_in_java = {key for key, default in javas.items() if default is None}
     assert javas.keys() - null_in_java <= listed

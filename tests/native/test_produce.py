@@ -61,19 +61,19 @@ def test_what_it_leaves_has_changed_nothing(tmp_path: Path, why: str) -> None:
         sends, store = fast_path(controller).native, controller.broker.store
         log = store.commit_log
         data = {"half": half(), "other": send(topic="Others")}.get(why, send())
-        ends = store.max_phy_offset, dict(log.queue_offsets), log.single.puts
+        ends = store.max_phy_offset, dict(log.queue_offsets), log.fast_put.puts
         if why == "lock":
             log.appender.lock.acquire()
         if why == "flag":
             store.running_flags.make_fenced("for a test")
         if why.startswith("a topic"):
-            log.single.forget("Orders")
+            log.fast_put.forget("Orders")
         sends.take(data, 0, HOST, why != "not asked")
         if why == "lock":
             log.appender.lock.release()
         assert sends.answers is None
         assert sends.messages == (0 if why == "other" else 1)
-        assert (store.max_phy_offset, dict(log.queue_offsets), log.single.puts) == ends
+        assert (store.max_phy_offset, dict(log.queue_offsets), log.fast_put.puts) == ends
 
     on_a_broker(tmp_path, scene)
 
@@ -103,8 +103,8 @@ def test_sizes_that_lie(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="31 of 30 bytes"):
             sends.take_read(bytes(30), 31, HOST)
         with pytest.raises(ValueError, match="no arrays of send_layout"):
-            parts = fast_path(controller).parts
-            sends.use(parts.numbers[:50].copy(), parts.octets, 1)
+            tables = fast_path(controller).tables
+            sends.use(tables.numbers[:50].copy(), tables.octets, 1)
         with pytest.raises(ValueError, match="there are no arrays yet"):
             produce.NativeSends(None).take(send(), 0, HOST, True)
         for size in range(len(send())):

@@ -11,6 +11,7 @@ import pytest
 
 from mqlake.errors import ForeignFormatError, StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.batch import encode_messages
+from mqlake.formats.columns import Bytes
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
 from mqlake.store import recovery
@@ -18,7 +19,7 @@ from mqlake.store.check.repair import repair_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.kept_copies import kept_copies, whole_records
 from mqlake.store.log.log_end import SECTOR
@@ -894,7 +895,7 @@ def test_progress_is_told_and_only_what_was_not_kept_is_read_again(
     read: list[int] = []
     whole = MappedFile.read_into
 
-    def read_into(file: MappedFile, buffer: U8Array, position: int, size: int) -> U8Array:
+    def read_into(file: MappedFile, buffer: Bytes, position: int, size: int) -> Bytes:
         read.append(file.file_from_offset)
         return whole(file, buffer, position, size)
 

@@ -70,7 +70,7 @@ class Others:
 
 
 def test_counts_others_in(stats, clock):
-    stats.single = Others()
+    stats.fast_puts = Others()
     stats.put("A", 1, 100, 700)
     stats.put("B", 1, 50, 0)
     assert (stats.put_message_times_total, stats.put_message_size_total) == (4, 450)

@@ -52,15 +52,15 @@ class FollowingAccess(AccessControl):
         now = time.monotonic()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            self._look()
+            self._reload_if_changed()
         try:
             super().guard(connection, command)
         except AccessDeniedError:
-            if not self._look():  # a user that was made just now is let in
+            if not self._reload_if_changed():  # a user that was made just now is let in
                 raise
             super().guard(connection, command)
 
-    def _look(self) -> bool:
+    def _reload_if_changed(self) -> bool:
         """True if the file has changed and was read again."""
         found = self._identity()
         if found == self._seen:

@@ -144,10 +144,10 @@ class PlainAccess:
     @property
     def acl(self) -> PlainAcl:
         """The rules in force."""
-        self._look()
+        self._reload_if_changed()
         return self._acl
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         now = self._clock()
         if now - self._looked_at < RELOAD_S:
             return
@@ -162,7 +162,7 @@ class PlainAccess:
 
     def guard(self, connection: Connection, command: RemotingCommand) -> None:
         """Refuses a request before its processor is asked. ResponseError SYSTEM_ERROR, as RocketMQ's."""
-        self._look()
+        self._reload_if_changed()
         ip = ip_of(connection.remote_address)
         step, text = self.refusal(command, ip)
         if not text:

@@ -1,4 +1,5 @@
 """BackgroundWork: what every loop in the background runs its rounds in, so that no error ends it.
+BackgroundTask: a loop on the event loop that starts and stops.
 
     work = BackgroundWork("commits of offsets", logger)
     while True:
@@ -9,6 +10,7 @@
 A round that raises any Exception is over, and the loop goes on: after a pause in an `async with`, at once in a `with`,
 whose thread waits in its own way. The error is logged at WARNING, once a minute while it goes on, with its traceback
 if it is none of mqlake's own. Work that has failed KEEPS_FAILING times in a row is in `failing()`, which health shows.
+`repeat` is that loop for a job that is done at an interval.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import asyncio
 import logging
 import threading
 import weakref
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import MqlakeError
@@ -91,6 +94,44 @@ class BackgroundWork:
         if goes_on:
             await self.pause()
         return goes_on
+
+
+async def repeat(
+    name: str,
+    logger: logging.Logger,
+    interval_s: float | Callable[[], float],
+    job: Callable[[], Awaitable[object]],
+) -> None:
+    """Runs `job` until it is cancelled, each time after `interval_s`, as the rounds of BackgroundWork."""
+    work = BackgroundWork(name, logger)
+    while True:
+        await asyncio.sleep(interval_s() if callable(interval_s) else interval_s)
+        async with work.round():
+            await job()
+
+
+class BackgroundTask:
+    """A coroutine that runs on the event loop from start() to stop()."""
+
+    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """`name`: the task's, for those who debug."""
+        self._run = run
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name)
+
+    async def stop(self) -> None:
+        """Cancels it, and returns when it has ended. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def failing() -> list[str]:

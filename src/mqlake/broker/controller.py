@@ -20,7 +20,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import repeat
 from mqlake.base.clock import now_ms
 from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
@@ -346,7 +346,7 @@ class BrokerController:
             TopicQueueMappingCleanService(broker, self.registration).run_once,
             "mappings of static topics",
         )
-        self._every(lambda: heads.LOOK_S, self.heads_service.run_once, "heads of log files")
+        self._every(heads.LOOK_S, self.heads_service.run_once, "heads of log files")
 
     async def _bind(self) -> None:
         config = self.broker.config
@@ -422,15 +422,10 @@ class BrokerController:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _every(self, interval_s: Callable[[], float], job: Callable[[], Awaitable[None]], name: str) -> None:
-        async def run() -> None:
-            work = BackgroundWork(name, logger)
-            while True:
-                await asyncio.sleep(interval_s())
-                async with work.round():
-                    await job()
-
-        self._tasks.append(asyncio.create_task(run(), name=name))
+    def _every(
+        self, interval_s: float | Callable[[], float], job: Callable[[], Awaitable[None]], name: str
+    ) -> None:
+        self._tasks.append(asyncio.create_task(repeat(name, logger, interval_s, job), name=name))
 
     async def _persist_config(self) -> None:
         for manager in self._config_managers:

@@ -20,12 +20,13 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mqlake.auth.signed_client import remoting_client
 from mqlake.base.arguments import checked
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundWork, repeat
+from mqlake.base.single_flight import SingleFlight
 from mqlake.client.api.client_api import MQClientAPI
 from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig, build_client_id
@@ -134,7 +135,7 @@ class MQClientInstance(Service):
         ]
         random.shuffle(self._name_servers)
         self._asked_at: dict[str, float] = {}
-        self._asking: dict[str, asyncio.Task[TopicRouteData]] = {}
+        self._asking = SingleFlight(self._ask_route)
         self._greeted: set[str] = set()
         """Brokers that know this client; a new connection to one gets a new heartbeat."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -161,7 +162,7 @@ class MQClientInstance(Service):
             ("heartbeats", config.heartbeat_broker_interval_s, self.send_heartbeat_to_all_brokers),
             ("commits of offsets", config.persist_consumer_offset_interval_s, self._persist_offsets),
         ):
-            self.in_background(self._repeat(name, interval_s, job))
+            self.in_background(repeat(name, logger, interval_s, job))
         self.in_background(self._rebalance_loop())
 
     async def close(self) -> None:
@@ -170,7 +171,7 @@ class MQClientInstance(Service):
         for task in list(self._tasks):
             task.cancel()
         await self.remoting.close()
-        await asyncio.gather(*self._tasks, *self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._asking.in_flight, return_exceptions=True)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs `work` until its end or the client's; a failure is logged."""
@@ -184,13 +185,6 @@ class MQClientInstance(Service):
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("the client's work failed", exc_info=error)
 
-    async def _repeat(self, name: str, interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
-        work = BackgroundWork(name, logger)
-        while True:
-            await asyncio.sleep(interval_s)
-            async with work.round():
-                await job()
-
     # --- routes
 
     async def topic_route(self, topic: str) -> TopicRouteData:
@@ -199,17 +193,7 @@ class MQClientInstance(Service):
 
     async def update_topic_route(self, topic: str) -> TopicRouteData:
         """Asks for the topic's route; those who ask at the same time share the answer."""
-        asking = self._asking.get(topic)
-        if asking is None:
-            asking = asyncio.ensure_future(self._ask_route(topic))
-            self._asking[topic] = asking
-            asking.add_done_callback(lambda task: self._route_asked(topic, task))
-        return await asyncio.shield(asking)
-
-    def _route_asked(self, topic: str, task: asyncio.Task[TopicRouteData]) -> None:
-        del self._asking[topic]
-        if not task.cancelled():
-            task.exception()  # taken by those who wait, if any still do
+        return await self._asking(topic)
 
     async def _ask_route(self, topic: str) -> TopicRouteData:
         self._asked_at[topic] = time.monotonic()

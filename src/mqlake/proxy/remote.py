@@ -6,13 +6,13 @@ Each client of the proxy has connections of its own, so brokers see the clients 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from mqlake.auth.state import State
+from mqlake.base.single_flight import SingleFlight
 from mqlake.client.api.access_api import AccessAPI
 from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.client.api.name_servers import NameServers
@@ -55,22 +55,17 @@ FROM_BROKERS = (
 class _Kept(Generic[Value]):
     """Values by name, read again when they are old; one read at a time for each name."""
 
-    def __init__(self, read: Callable[[str], Awaitable[Value]]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[str], Coroutine[Any, Any, Value]]) -> None:
+        self._read = SingleFlight(read)
         self._known: dict[str, tuple[float, Value]] = {}
-        self._reading: dict[str, asyncio.Future[Value]] = {}
 
     async def get(self, name: str) -> Value:
         known = self._known.get(name)
         now = time.monotonic()
         if known is not None and now - known[0] < FRESH_S:
             return known[1]
-        reading = self._reading.get(name)
-        if reading is None:
-            reading = self._reading[name] = asyncio.ensure_future(self._read(name))
-            reading.add_done_callback(lambda _: self._reading.pop(name, None))
         try:
-            value = await asyncio.shield(reading)
+            value = await self._read(name)
         except (RemotingConnectError, RemotingTimeoutError):
             if known is not None and now - known[0] < STALE_S:
                 return known[1]

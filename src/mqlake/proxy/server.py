@@ -8,13 +8,12 @@ await server.stop()
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import logging
 from typing import TYPE_CHECKING
 
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundTask, repeat
 from mqlake.broker.config import GrpcServerKind
 from mqlake.errors import MissingPartError
 from mqlake.proxy.access import Authenticator
@@ -54,7 +53,7 @@ class GrpcServer:
         self._tls = tls or TlsConfig()
         self.kind = usable_kind(kind or default_kind)
         self.server: NgHttp2Server | GrpcioServer | None = None
-        self._housekeeping: asyncio.Task[None] | None = None
+        self._housekeeping = BackgroundTask(self._keep_house, "gRPC housekeeping")
 
     async def start(self, host: str = "0.0.0.0", port: int = 0) -> None:
         """Listens on `port` (0: any free one). ConfigError if that is not possible."""
@@ -64,7 +63,7 @@ class GrpcServer:
         self.port = await server.start(host, port)
         self.service.routes.port = self.port
         self.server = server
-        self._housekeeping = asyncio.create_task(self._keep_house(), name="gRPC housekeeping")
+        self._housekeeping.start()
 
     def _new_server(self) -> NgHttp2Server | GrpcioServer:
         if self.kind is GrpcServerKind.nghttp2:
@@ -76,18 +75,11 @@ class GrpcServer:
         return GrpcioServer(self.service.rpcs(), self._tls)
 
     async def _keep_house(self) -> None:
-        work = BackgroundWork("housekeeping of the gRPC endpoint", logger)
-        while True:
-            await asyncio.sleep(PERIOD_S)
-            async with work.round():
-                await self.service.housekeeping()
+        await repeat("housekeeping of the gRPC endpoint", logger, PERIOD_S, self.service.housekeeping)
 
     async def stop(self, grace_s: float = 3.0) -> None:
         """Accepts no more RPCs, lets those in flight finish for `grace_s`. Idempotent."""
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
-            await asyncio.gather(self._housekeeping, return_exceptions=True)
-            self._housekeeping = None
+        await self._housekeeping.stop()
         if self.server is not None:
             server, self.server = self.server, None
             await server.stop(grace_s)

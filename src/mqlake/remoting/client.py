@@ -14,6 +14,7 @@ import logging
 import ssl
 
 from mqlake.base.net import parse_address, reason_of
+from mqlake.base.single_flight import SingleFlight
 from mqlake.errors import (
     CertificateError,
     HandshakeError,
@@ -47,7 +48,7 @@ class RemotingClient(Endpoint, Service):
         self._ssl = tls
         self._connect_timeout_s = connect_timeout_s
         self._by_address: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._connecting = SingleFlight(self._connect)
         self._checking = False
         self._stopped = False
 
@@ -58,18 +59,7 @@ class RemotingClient(Endpoint, Service):
             return known
         if self._stopped:
             raise RemotingConnectError(address, "the client is closed")
-        connecting = self._connecting.get(address)
-        if connecting is None:
-            connecting = asyncio.ensure_future(self._connect(address))
-            self._connecting[address] = connecting
-            connecting.add_done_callback(lambda task: self._connected(address, task))
-        # Many callers may wait for it; one that gives up must not cancel it for the others.
-        return await asyncio.shield(connecting)
-
-    def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
-        self._connecting.pop(address, None)
-        if not task.cancelled():
-            task.exception()  # retrieved by the callers that still wait, if any
+        return await self._connecting(address)
 
     async def _connect(self, address: str) -> Connection:
         host, port = parse_address(address)
@@ -177,7 +167,7 @@ class RemotingClient(Endpoint, Service):
         """Closes every connection; pending requests fail with RemotingConnectError."""
         self._stopped = True
         self.idle_checks.stop()
-        for task in list(self._connecting.values()):
+        for task in self._connecting.in_flight:
             task.cancel()
         for connection in list(self.connections):
             connection.close()

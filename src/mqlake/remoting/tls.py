@@ -195,10 +195,10 @@ class ServerTls:
         now = self._clock()
         if self.context is not None and now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            self._look()
+            self._reload_if_changed()
         return self.context
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         found = self._identities()
         if found == self._seen:
             return

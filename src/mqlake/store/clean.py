@@ -157,7 +157,7 @@ class CleanCommitLogService:
         self._may_force = may_force
         self._waited = 0
         """Rounds since the last file went, in which one was not free to go."""
-        self._held = ThrottledLog(logger, logging.WARNING)
+        self._held_for_slave_log = ThrottledLog(logger, logging.WARNING)
         self._files = files
         self._flags = flags
         self._clock = clock
@@ -211,7 +211,7 @@ class CleanCommitLogService:
             if deleted:
                 self._waited = 0
             if needed is None or needed >= self._first_end:
-                self._held.worked("no commit log file is held for a slave any more")
+                self._held_for_slave_log.worked("no commit log file is held for a slave any more")
             if deleted:
                 logger.info("%d commit log files deleted (%s)", deleted, _why(time_up, disk, manual))
             if deleted and needed is not None and needed < self._files.min_offset:
@@ -235,7 +235,7 @@ class CleanCommitLogService:
             return False
         if overdue_ms >= hold_ms:
             return False
-        self._held.failed(
+        self._held_for_slave_log.failed(
             f"an old commit log file is held for a slave that has the log up to offset {needed}: it goes in "
             f"{(hold_ms - overdue_ms) / HOUR_MS:.1f} hours, or when the disk is short (fileHeldTimeForSlaves)"
         )

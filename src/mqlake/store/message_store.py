@@ -123,7 +123,7 @@ class DefaultMessageStore(StoreView):
             prefault=self._prefault_service.wake if mapped else None,
             put_timer=self.timer_put,
         )
-        self._single = self.store_stats_service.single = self.commit_log.single
+        self._fast_put = self.store_stats_service.fast_puts = self.commit_log.fast_put
         self._lock_file = StoreLock(config.lock_path, abort_path=config.abort_path)
         self._abort_file = AbortFile(config.abort_path)
         self._checkpoint: StoreCheckpoint | None = None
@@ -317,9 +317,9 @@ class DefaultMessageStore(StoreView):
         if self.archive is not None:
             self.archive.start()
         self._state = "running"
-        self._open_single_put()
+        self._open_fast_put()
 
-    def _open_single_put(self) -> None:
+    def _open_fast_put(self) -> None:
         """Native code asks for the flags of what _check_status() does. Without replicas nothing else of it can change
         from now on, before shutdown(); else who has records written asks takes_native_sends()."""
         config = self.config
@@ -332,7 +332,7 @@ class DefaultMessageStore(StoreView):
         else:
             asleep = np.ones(1, np.int64)
         is_alone = self.replicas is None and config.broker_role is not _SLAVE
-        self._single.open(self.running_flags, asleep, self._wake_services, puts=is_alone)
+        self._fast_put.open(self.running_flags, asleep, self._wake_services, puts=is_alone)
 
     def load_and_start(
         self,
@@ -355,7 +355,7 @@ class DefaultMessageStore(StoreView):
         """Ends cleanly: flushes, dispatches what is left, deletes the abort file when all is well. Idempotent."""
         if self._state == "running":
             self._state = "stopping"
-            self._single.close()
+            self._fast_put.close()
             if self.archive is not None:
                 self.archive.shutdown()
             self._housekeeping.shutdown()
@@ -470,7 +470,7 @@ class DefaultMessageStore(StoreView):
         store without enableLmq: the message is in the queue that it was put into. Brokers refuse it, as their senders
         count on those queues.
         """
-        result = self._single.put(msg)
+        result = self._fast_put.put(msg)
         if result is None:
             result = self._put(msg, self.commit_log.put_message)
         if self._waits and result.status is PUT_OK and self._must_wait(msg):
@@ -479,11 +479,11 @@ class DefaultMessageStore(StoreView):
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> PutMessageFuture:
         """put_message() without blocking: the future is awaitable and has result()."""
-        return self._future_of(msg, self._single.put(msg) or self._put(msg, self.commit_log.put_message))
+        return self._future_of(msg, self._fast_put.put(msg) or self._put(msg, self.commit_log.put_message))
 
     def put_messages(self, batch: MessageExtBatch) -> PutMessageResult:
         """Stores the messages of an encoded batch (formats.batch.encode_messages) as one: all or none."""
-        result = self._single.put(batch)
+        result = self._fast_put.put(batch)
         if result is None:
             result = self._put(batch, self.commit_log.put_messages)
         if self._waits and result.status is PUT_OK and self._must_wait(batch):
@@ -493,7 +493,7 @@ class DefaultMessageStore(StoreView):
     def async_put_messages(self, batch: MessageExtBatch) -> PutMessageFuture:
         """put_messages() without blocking: the future is awaitable and has result()."""
         return self._future_of(
-            batch, self._single.put(batch) or self._put(batch, self.commit_log.put_messages)
+            batch, self._fast_put.put(batch) or self._put(batch, self.commit_log.put_messages)
         )
 
     @property
@@ -513,8 +513,8 @@ class DefaultMessageStore(StoreView):
         try:
             appended = self.commit_log.put_many(queues, write)
         except BaseException:
-            if self.commit_log.appender.why_no_puts:
-                self.fence(self.commit_log.appender.why_no_puts)
+            if self.commit_log.appender.end_unknown_reason:
+                self.fence(self.commit_log.appender.end_unknown_reason)
             raise
         if appended is None:
             return None
@@ -591,7 +591,7 @@ class DefaultMessageStore(StoreView):
     def _warn_of_slow_puts(self) -> None:
         """Warns of the slowest put since the last call that _put() did not see: such puts hold the lock from their
         start."""
-        elapsed, topic, size = self._single.take_slowest()
+        elapsed, topic, size = self._fast_put.take_slowest()
         if elapsed < PAGE_CACHE_BUSY_MAX_MS:
             self._longest_put_ms = max(self._longest_put_ms, elapsed)
         if elapsed > SLOW_PUT_MS:
@@ -601,12 +601,12 @@ class DefaultMessageStore(StoreView):
     def longest_put_ms(self) -> int:
         """How long the longest put has taken since forget_longest_put(): whoever waited for the same thread has waited
         as long, and could not see it as is_os_page_cache_busy."""
-        lately = self._single.slowest_lately_ms
+        lately = self._fast_put.slowest_lately_ms
         return max(self._longest_put_ms, lately if lately < PAGE_CACHE_BUSY_MAX_MS else 0)
 
     def forget_longest_put(self) -> None:
         """longest_put_ms is of later puts from now on."""
-        if self._single.slowest_lately_ms:
+        if self._fast_put.slowest_lately_ms:
             self._warn_of_slow_puts()
         self._longest_put_ms = 0
 

@@ -462,7 +462,7 @@ class Recovery:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
                 self._newest = max(self._newest, int(chunk.scan.store_timestamp.max()))
                 self._refuse_misplaced(chunk, prepared)
-                self._keep(chunk, prepared)
+                self._keep_prepared(chunk, prepared)
             end = chunk.end
             self._progress(end - report.scanned_from, 2 * total)
             if torn:
@@ -524,7 +524,7 @@ class Recovery:
         prepared = self._prepare(chunk, self._dispatchers) if self._keeps else None
         return prepared, self._finder.torn_records(chunk)
 
-    def _keep(self, chunk: LogChunk, prepared: list[Any] | None) -> None:
+    def _keep_prepared(self, chunk: LogChunk, prepared: list[Any] | None) -> None:
         """Keeps what was made of the chunk, unless that of an earlier one was too much."""
         size = sum(field.nbytes for each in prepared or () for field in each if isinstance(field, np.ndarray))
         self._keeps &= prepared is not None and self._kept_bytes + size <= KEPT_BYTES_MAX

@@ -33,7 +33,7 @@ from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.queues.consume_queue_store import BATCH_CQ
 from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
 
-RecordPlace = tuple[int, int]
+RecordSpan = tuple[int, int]
 """Position in the copy and size of a whole record, in bytes."""
 
 
@@ -55,7 +55,7 @@ class PutBack:
     """Whole ones that it has."""
     queues: dict[str, int]
     """Number of the messages that the log does not have, by queue ("topic/queue id")."""
-    records: list[RecordPlace] = dataclasses.field(default_factory=list, repr=False)
+    records: list[RecordSpan] = dataclasses.field(default_factory=list, repr=False)
 
 
 def look_at_copies(
@@ -78,7 +78,7 @@ def look_at_copies(
         for copy in copies:
             if wanted and copy.name not in wanted:
                 continue
-            looked = _look(store, copy, end)
+            looked = _compare_with_log(store, copy, end)
             if looked.way is Way.IN_PLACE:
                 end = _end_in_place(store.config, looked)
             found.append(looked)
@@ -136,9 +136,9 @@ def _open(config: MessageStoreConfig) -> DefaultMessageStore:
 # ---------------------------------------------------------------------- looking
 
 
-def _look(store: ReadOnlyStore, copy: KeptCopy, end: int) -> PutBack:
+def _compare_with_log(store: ReadOnlyStore, copy: KeptCopy, end: int) -> PutBack:
     data = _bytes_of(copy)
-    missing: list[RecordPlace] = []
+    missing: list[RecordSpan] = []
     in_log = 0
     queues: Counter[str] = Counter()
     for scan in whole_records(data, copy.physical_offset):
@@ -167,7 +167,7 @@ def _bytes_of(copy: KeptCopy) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if copy.size else b"")
 
 
-def _pieces(records: list[RecordPlace]) -> Iterator[tuple[int, int]]:
+def _pieces(records: list[RecordSpan]) -> Iterator[tuple[int, int]]:
     """The bytes between the records: [start, end) in the copy."""
     at = 0
     for position, size in records:
@@ -176,7 +176,7 @@ def _pieces(records: list[RecordPlace]) -> Iterator[tuple[int, int]]:
         at = position + size
 
 
-def _fits(config: MessageStoreConfig, copy: KeptCopy, records: list[RecordPlace]) -> bool:
+def _fits(config: MessageStoreConfig, copy: KeptCopy, records: list[RecordSpan]) -> bool:
     room = config.mapped_file_size_commit_log - copy.physical_offset % config.mapped_file_size_commit_log
     last = records[-1][0] + records[-1][1]
     return last + END_FILE_MIN_BLANK_LENGTH <= room and all(

@@ -13,10 +13,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.errors import StoreCorruptError
-from mqlake.formats.columns import whole_records
+from mqlake.formats.columns import Int64s, whole_records
 from mqlake.formats.record import decode_record, decode_records
 from mqlake.message import Host, MessageExt, create_message_id, host_bytes
 
@@ -98,7 +97,7 @@ class AppendMessageResult(NamedTuple):
     store_host: Host | None = None
     store_timestamp: int = 0
     logics_offset: int = 0
-    record_offsets: Sequence[int] | npt.NDArray[np.int64] | None = None
+    record_offsets: Sequence[int] | Int64s | None = None
     msg_num: int = 1
     pagecache_rt: int = 0
 
@@ -132,7 +131,7 @@ AppendFields = tuple[
     Host | None,
     int,
     int,
-    Sequence[int] | npt.NDArray[np.int64] | None,
+    Sequence[int] | Int64s | None,
     int,
     int,
 ]

@@ -55,7 +55,7 @@ class RunningFlags:
         return self._set(DISK_FULL, detail)
 
     def make_disk_ok(self) -> bool:
-        """Clears DISK_FULL; returns whether it was clear before."""
+        """Clears DISK_FULL; returns True if it was clear before."""
         return self._clear(DISK_FULL)
 
     def reasons(self) -> list[str]:

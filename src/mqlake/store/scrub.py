@@ -24,19 +24,18 @@ import numpy as np
 
 from mqlake.base.service_thread import ServiceThread
 from mqlake.errors import FormatError, StoreCorruptError
-from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
+from mqlake.formats.columns import Bytes, Int64s, Scan, ScanStop, find_record, scan_records
 from mqlake.formats.record import RecordKind, check_record, decode_record
 from mqlake.message import UNSEEN_FLAG
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.damage import SCRUB, DamageLog
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import ZEROS, scan_pieces
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.leads_to import leads_to
-from mqlake.store.queues.unit_queue import I64Array
 
 logger = logging.getLogger(__name__)
 
@@ -138,16 +137,16 @@ class ScrubService(ServiceThread):
         first = random.randrange(len(files)) if from_any_file and files else 0
         for mapped_file in files[first:] + files[:first]:
             with contextlib.suppress(FileNotFoundError):  # it has been deleted since
-                yield from self._look_at(mapped_file)
+                yield from self._scrub_file(mapped_file)
 
-    def _look_at(self, mapped_file: MappedFile) -> Iterator[int]:
+    def _scrub_file(self, mapped_file: MappedFile) -> Iterator[int]:
         base = mapped_file.file_from_offset
         limit = min(mapped_file.file_size, self._end() - base)
         if limit <= 0:
             return
         fd = os.open(mapped_file.path, os.O_RDONLY)
 
-        def read(start: int, end: int) -> U8Array:
+        def read(start: int, end: int) -> Bytes:
             self.offset = base + start
             return _read(fd, start, end - start)
 
@@ -178,10 +177,10 @@ class ScrubService(ServiceThread):
         finally:
             os.close(fd)
 
-    def _scan_at(self, data: U8Array, offset: int) -> Scan:
+    def _scan_at(self, data: Bytes, offset: int) -> Scan:
         return scan_records(data, 0, len(data), offset, force_prop_crc=self._config.writes_prop_crc)
 
-    def _damaged(self, mapped_file: MappedFile, data: U8Array, position: int, reason: str) -> int:
+    def _damaged(self, mapped_file: MappedFile, data: Bytes, position: int, reason: str) -> int:
         """Reports what lies at `position`; how many bytes of it are known not to be another record."""
         topic, queue_id, size, what = "", -1, 1, "no record is here"
         view = data.data
@@ -229,7 +228,7 @@ class ScrubService(ServiceThread):
                 )
 
 
-def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: I64Array) -> I64Array:
+def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: Int64s) -> Int64s:
     """The rows, of one queue, that its units do not lead to; deleted units lead nowhere and need not."""
     while queue is not None:
         first = queue.min_offset_in_queue
@@ -240,7 +239,7 @@ def _not_in_queue(queue: ConsumeQueue | None, scan: Scan, rows: I64Array) -> I64
     return rows
 
 
-def _read(fd: int, position: int, size: int) -> U8Array:
+def _read(fd: int, position: int, size: int) -> Bytes:
     """The bytes, which the system forgets again if it had to read them. OSError."""
     data = np.empty(size, np.uint8)
     view = data.data

@@ -37,8 +37,8 @@ PUT_MESSAGE_ENTIRE_TIME_RANGES: tuple[tuple[str, int], ...] = (
 )
 
 
-class CountedPuts(Protocol):
-    """Puts of one message each that count themselves."""
+class FastPutCounts(Protocol):
+    """The counts that a log's fast path keeps of its own puts."""
 
     @property
     def puts(self) -> int: ...
@@ -84,9 +84,9 @@ class StoreStatsService:
         self.get_message_transferred_msg_count = 0
         self.get_message_entire_time_max = 0
         self.dispatch_max_buffer = 0
-        self.single: CountedPuts = _NoPuts()
-        """Puts that count themselves, which are added to those that put() is told of."""
-        self._single_histogram = self.single.histogram()
+        self.fast_puts: FastPutCounts = _NoPuts()
+        """Added to the puts that put() is told of."""
+        self._fast_histogram = self.fast_puts.histogram()
         self._topics: dict[str, list[int]] = {}
         self._histogram = [0] * (HISTOGRAM_MS + 1)
         self._last_histogram: list[int] | None = None
@@ -136,7 +136,7 @@ class StoreStatsService:
     def remove_topic(self, topic: str) -> None:
         """Forgets a deleted topic; the store's totals stay."""
         self._topics.pop(topic, None)
-        self.single.forget(topic)
+        self.fast_puts.forget(topic)
 
     # -- sampling --------------------------------------------------------------------------------
 
@@ -146,9 +146,9 @@ class StoreStatsService:
         now = self._samples[-1][0]
         if now - self._window_start >= WINDOW_MS:
             self._window_start = now
-            single = self.single.histogram()
-            self._last_histogram = self._window_so_far(single)
-            self._histogram, self._single_histogram = [0] * (HISTOGRAM_MS + 1), single
+            fast = self.fast_puts.histogram()
+            self._last_histogram = self._window_so_far(fast)
+            self._histogram, self._fast_histogram = [0] * (HISTOGRAM_MS + 1), fast
 
     def _totals(self) -> tuple[int, int, int, int, int]:
         return (
@@ -164,22 +164,22 @@ class StoreStatsService:
     def topic_totals(self) -> dict[str, tuple[int, int]]:
         """Topic → (messages, bytes of records) put to it."""
         totals = {topic: (count, size) for topic, (count, size) in list(self._topics.items())}
-        for topic, (count, size) in self.single.topic_totals().items():
+        for topic, (count, size) in self.fast_puts.topic_totals().items():
             more, larger = totals.get(topic, (0, 0))
             totals[topic] = count + more, size + larger
         return totals
 
     @property
     def put_message_times_total(self) -> int:
-        return self._put_times + self.single.puts
+        return self._put_times + self.fast_puts.puts
 
     @property
     def put_message_size_total(self) -> int:
-        return self._put_size + self.single.size
+        return self._put_size + self.fast_puts.size
 
     @property
     def put_message_entire_time_max(self) -> int:
-        return max(self._put_time_max, self.single.slowest_ms)
+        return max(self._put_time_max, self.fast_puts.slowest_ms)
 
     def put_tps(self, seconds: int) -> float:
         """Messages put a second, over the last `seconds` (or as many as there are samples for)."""
@@ -219,12 +219,12 @@ class StoreStatsService:
     def _window(self) -> Sequence[int]:
         if self._last_histogram is not None:
             return self._last_histogram
-        return self._window_so_far(self.single.histogram())
+        return self._window_so_far(self.fast_puts.histogram())
 
-    def _window_so_far(self, single: Sequence[int]) -> list[int]:
+    def _window_so_far(self, fast: Sequence[int]) -> list[int]:
         return [
             own + now - before
-            for own, now, before in zip(self._histogram, single, self._single_histogram, strict=True)
+            for own, now, before in zip(self._histogram, fast, self._fast_histogram, strict=True)
         ]
 
     def runtime_info(self) -> dict[str, str]:

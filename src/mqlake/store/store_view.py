@@ -15,7 +15,6 @@ import struct
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.errors import (
     ArchiveUnavailableError,
@@ -25,7 +24,7 @@ from mqlake.errors import (
     StoreClosedError,
     StoreCorruptError,
 )
-from mqlake.formats.columns import Int64s, follow_units, gather_runs
+from mqlake.formats.columns import Bools, Int64s, follow_units, gather_runs
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.formats.record import (
@@ -688,11 +687,11 @@ def _queue_offsets(queue: Queue, units: Units, offset: int) -> tuple[Sequence[in
 
 def _chosen(
     units: Units, offset: int, message_filter: TagFilter, count_max: int
-) -> tuple[bytes, npt.NDArray[np.int64], int] | None:
+) -> tuple[bytes, Int64s, int] | None:
     """Returns the units from `offset` on that the filter lets through, at most `count_max`, their queue offsets, and
     the offset after all that was looked at. None when there is none."""
     codes = units["tags_code"]
-    matches: npt.NDArray[np.bool_] = codes <= MAX_ADDRESS  # the extension cannot be read
+    matches: Bools = codes <= MAX_ADDRESS  # the extension cannot be read
     for code in message_filter.codes:
         matches |= codes == code
     rows = np.flatnonzero(matches)

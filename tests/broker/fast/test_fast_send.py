@@ -368,7 +368,7 @@ def test_usual_batches_are_taken_together(tmp_path: Path, kind: SerializeType, f
             info = controller.broker.store.runtime_info()
             assert info["putMessageTimesTotal"] == str(1 + sum(numbers))
             stats = controller.broker.store.store_stats_service
-            assert sum(stats._histogram) + sum(stats.single.histogram()) == 1 + 67
+            assert sum(stats._histogram) + sum(stats.fast_puts.histogram()) == 1 + 67
 
     on_two_brokers(tmp_path, scene, flushDiskType=flush)
 

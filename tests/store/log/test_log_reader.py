@@ -17,11 +17,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqlake.errors import ForeignFormatError
-from mqlake.formats.columns import ScanStop, layout, scan_records
+from mqlake.formats.columns import Bytes, ScanStop, layout, scan_records
 from mqlake.formats.record import decode_record, encode_blank, encode_message
 from mqlake.message import MessageExt
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile, U8Array
+from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log import log_reader
 from mqlake.store.log.log_reader import (
@@ -370,7 +370,7 @@ def test_the_end_is_found_wherever_a_piece_ends() -> None:
     for piece_bytes in range(1, 1025):
         pieces: list[tuple[int, int]] = []
 
-        def read(start: int, end: int, pieces: list[tuple[int, int]] = pieces) -> U8Array:
+        def read(start: int, end: int, pieces: list[tuple[int, int]] = pieces) -> Bytes:
             pieces.append((start, end))
             return array[start:end]
 

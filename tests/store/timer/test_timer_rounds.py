@@ -278,7 +278,7 @@ def test_what_is_looked_after_and_how_often(
         timers._next_recount = begun + 3600
         for second in (0, 4, 5, 6, 9, 10, 29, 30, 31, 3599, 3600, 3601):
             clock.now = begun + second
-            timers._look_after()
+            timers._do_regular_work()
         monkeypatch.undo()
     assert [at for name, at in done if name == "persist"] == [0, 5, 10, 29, 3599]
     assert [at for name, at in done if name == "delete_expired"] == [0, 30, 3599]

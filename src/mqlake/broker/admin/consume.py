@@ -101,20 +101,28 @@ class ConsumeAdmin:
         consumers = broker.consumer_manager
         answer = bodies.ConsumeStatsList(broker_addr=broker.broker_addr)
         topics_of = broker.consumer_offset_manager.group_topic_map()  # once, since it reads all offsets
-        for group in list(broker.subscription_group_manager.subscription_group_table):
-            found = []
-            for topic in sorted(topics_of.get(group, ())):
-                config = broker.topic_config_manager.select_topic_config(topic)
-                if config is None or (is_order and not config.order) or consumers.is_left_out(group, topic):
-                    continue
-                stats = bodies.ConsumeStats()
-                self._add_stats(stats, group, config, config.write_queue_nums)
-                for each in stats.offset_table.values():
-                    answer.total_diff += each.behind
-                    answer.total_inflight_diff += each.in_flight
-                found.append(stats)
-            answer.consume_stats_list.append({group: found})
-            await asyncio.sleep(0)  # lets other requests run, as there may be many groups
+
+        def each_group() -> Iterator[None]:
+            for group in list(broker.subscription_group_manager.subscription_group_table):
+                found = []
+                for topic in sorted(topics_of.get(group, ())):
+                    config = broker.topic_config_manager.select_topic_config(topic)
+                    if (
+                        config is None
+                        or (is_order and not config.order)
+                        or consumers.is_left_out(group, topic)
+                    ):
+                        continue
+                    stats = bodies.ConsumeStats()
+                    self._add_stats(stats, group, config, config.write_queue_nums)
+                    for each in stats.offset_table.values():
+                        answer.total_diff += each.behind
+                        answer.total_inflight_diff += each.in_flight
+                    found.append(stats)
+                answer.consume_stats_list.append({group: found})
+                yield
+
+        await in_turns(each_group())
         return RemotingCommand.create_response(body=answer.to_json())
 
     @answers(RequestCode.QUERY_CONSUME_TIME_SPAN, after_dispatch)

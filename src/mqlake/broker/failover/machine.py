@@ -257,7 +257,7 @@ class Machine:
             trouble = self._own.why_no_puts()
             if record is None:
                 if self.settings.founds:
-                    elected = yield from self._take(None, 0)
+                    elected = yield from self._take_over(None, 0)
                     if elected is not None:
                         return elected
                 yield Sleep(poll_s)
@@ -378,7 +378,7 @@ class Machine:
                 self._stood_for = record.epoch
                 yield Sleep(BETTER_S)
                 return None
-        return (yield from self._take(record, version))
+        return (yield from self._take_over(record, version))
 
     def _announce(self, record: Record, trouble: str, now: float) -> Generator[Action, Reply, None]:
         """From time to time, and when what it has to say has changed."""
@@ -394,7 +394,7 @@ class Machine:
             )
         )
 
-    def _take(
+    def _take_over(
         self, record: Record | None, version: int
     ) -> Generator[Action, Reply, tuple[Record, int, float] | None]:
         """Writes the next epoch. None: another write came first."""

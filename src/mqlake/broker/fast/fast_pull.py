@@ -34,7 +34,6 @@ import numpy as np
 
 from mqlake import native
 from mqlake.broker.broker import Broker
-from mqlake.broker.fast.fast_send import Bytes, Int64s
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import (
@@ -44,6 +43,7 @@ from mqlake.broker.requests.pull_message import (
     PullMessageProcessor,
 )
 from mqlake.errors import MqlakeError, ResponseError
+from mqlake.formats.columns import Bytes, Int64s
 from mqlake.native import pull_layout as layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
@@ -102,7 +102,7 @@ _MARKS = {
 }
 
 
-class Ahead(NamedTuple):
+class UnitsAhead(NamedTuple):
     """Units that compiled code has of a queue: of the messages from `first` to `end`, in `file` (which lies at
     `address` in memory) or later ones."""
 
@@ -181,8 +181,8 @@ class PullPlan:
         self.row = -1
         """The plan's number in compiled code."""
         self.span = 0
-        self.ahead: Ahead | None = None
-        """How many units of the queue a pull looks at, at most, and those that are at hand there."""
+        """How many units of the queue a pull looks at, at most."""
+        self.ahead: UnitsAhead | None = None
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
@@ -474,7 +474,7 @@ class FastPull:
         end = min(offset + plan.span, high)
         if not low <= offset < end:
             return None
-        found = self._ahead_of(plan, queue, offset, end, may_look=may_look)
+        found = self._units_ahead(plan, queue, offset, end, may_look=may_look)
         if found is None:
             return None
         ahead, array = found
@@ -499,9 +499,9 @@ class FastPull:
         queue = self._broker.store.consume_queues.get(header.topic, header.queue_id)
         return queue if isinstance(queue, ConsumeQueue) else None
 
-    def _ahead_of(
+    def _units_ahead(
         self, plan: PullPlan, queue: ConsumeQueue, offset: int, end: int, *, may_look: bool
-    ) -> tuple[Ahead, Bytes] | None:
+    ) -> tuple[UnitsAhead, Bytes] | None:
         """Units of the messages from `offset` to `end` at least, copied if need be and it `may_look`, and the bytes of
         their file; None without."""
         ahead = plan.ahead
@@ -513,13 +513,13 @@ class FastPull:
             or not ahead.first <= offset < end <= ahead.end
             or not self._is_at_hand(plan, ahead, offset)
         ):
-            ahead = plan.ahead = self._look_ahead(plan, offset) if may_look else None
+            ahead = plan.ahead = self._copy_ahead(plan, offset) if may_look else None
         if ahead is None:
             return None
         array = ahead.file.readable_array
         return (ahead, array) if len(array) else None  # else it was closed
 
-    def _look_ahead(self, plan: PullPlan, offset: int) -> Ahead | None:
+    def _copy_ahead(self, plan: PullPlan, offset: int) -> UnitsAhead | None:
         """Copies units of the plan's queue from `offset` on to where compiled code finds them; None if get_message()
         has more to look at."""
         header = plan.header
@@ -538,9 +538,9 @@ class FastPull:
         units_at = _unit_at(plan, offset, offset)
         self._view[units_at : units_at + len(units)] = units
         end = offset + len(units) // layout.UNIT_SIZE
-        return Ahead(queue, queue.files.files, offset, end, file, array.ctypes.data)
+        return UnitsAhead(queue, queue.files.files, offset, end, file, array.ctypes.data)
 
-    def _is_at_hand(self, plan: PullPlan, ahead: Ahead, offset: int) -> bool:
+    def _is_at_hand(self, plan: PullPlan, ahead: UnitsAhead, offset: int) -> bool:
         """True if the unit leads into the file that compiled code knows, and to what was written lately."""
         unit_at = _unit_at(plan, ahead.first, offset)
         physical_offset = int.from_bytes(self._view[unit_at : unit_at + 8], "big")

@@ -41,6 +41,7 @@ from mqlake.broker.requests.send_message import (
 from mqlake.broker.state.topic_config import has_usual_attributes
 from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
+from mqlake.formats.columns import Bytes, Int64s
 from mqlake.formats.record import encode_record
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -125,8 +126,6 @@ from mqlake.store.results import (
 
 logger = logging.getLogger(__name__)
 
-Int64s = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 _HOST_NUMBER = "host number"
 Rpcs = dict[Rpc, int]
 """How many requests there were of each kind."""
@@ -158,8 +157,8 @@ class _Unflushed(NamedTuple):
     """Connection, frames, when they were read, and what they count as."""
 
 
-class _Parts:
-    """The two arrays of send_layout, of parts that are given, or the sizes of those that are zeros."""
+class _SendTables:
+    """The two arrays of send_layout. Each part is given by its contents, or by its size if it is zeros."""
 
     def __init__(self, contents: Sequence[int | npt.NDArray[Any]]) -> None:
         places, end = [], 2 * PARTS
@@ -277,7 +276,7 @@ class FastSend:
         keys[KEYS_WANTED] = 0
         if is_wanted and (are_old or keys[KEYS_LEFT] < NEW_KEYS_MAX // 2):
             made = "".join(ids.create_uniq_id() for _ in range(NEW_KEYS_MAX))
-            self.parts[KEYS][:] = np.frombuffer(made.encode(), np.uint8)
+            self.tables[KEYS][:] = np.frombuffer(made.encode(), np.uint8)
             keys[KEYS_LEFT], self._keys_made_at = NEW_KEYS_MAX, now
         elif are_old:
             keys[KEYS_LEFT] = 0
@@ -499,7 +498,7 @@ class FastSend:
         self.record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
         answer, holes = self._split_answer()
         end_answer, end_holes = _split(RemotingCommand.create_response())
-        self.parts = parts = _Parts(
+        self.tables = tables = _SendTables(
             [
                 ROWS * SENDS_MAX,
                 QUEUE_SIZE * QUEUES_MAX,
@@ -530,11 +529,11 @@ class FastSend:
             ]
         )
         if self._signers is not None:
-            self._signers.prepare(parts)
-        self.columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
-        self._cells = parts[COLUMNS].data
-        self._new_keys = parts[NEW_KEYS].data
-        self.native.use(parts.numbers, parts.octets, self.record_max)
+            self._signers.prepare(tables)
+        self.columns = tables[COLUMNS].reshape(ROWS, SENDS_MAX)
+        self._cells = tables[COLUMNS].data
+        self._new_keys = tables[NEW_KEYS].data
+        self.native.use(tables.numbers, tables.octets, self.record_max)
         self.native.add_queue(TRANS_HALF_TOPIC.encode(), HALF_QUEUE_ID, (TRANS_HALF_TOPIC, 0))
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
@@ -548,7 +547,7 @@ class FastSend:
         """True if sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
         start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self.columns[QUEUE_ID, number])
-        encoded = self.parts[TEXT][start : start + length].tobytes()
+        encoded = self.tables[TEXT][start : start + length].tobytes()
         topic = encoded.decode()
         if not self._is_usual(topic, queue_id):
             return False
@@ -566,7 +565,7 @@ class FastSend:
             queue = int(self.columns[REAL_QUEUE, number])
             return self._signers.allow(connection, host, queue, self.native.queues[queue][0])
         start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
-        return self._signers.sign_in(connection, self.parts[TEXT][start : start + max(0, length)].tobytes())
+        return self._signers.sign_in(connection, self.tables[TEXT][start : start + max(0, length)].tobytes())
 
     def _is_usual(self, topic: str, queue_id: int) -> bool:
         broker = self._broker
@@ -591,7 +590,7 @@ class FastSend:
     def load(self) -> bool:
         """Loads native code, once; True if there is any."""
         if self.native is None and (produce := native.module("produce")) is not None:
-            self.native = produce.NativeSends(self._broker.store.commit_log.single.native)
+            self.native = produce.NativeSends(self._broker.store.commit_log.fast_put.native)
             self._prepare()
         return self.native is not None
 

@@ -424,9 +424,9 @@ class PopMessageProcessor:
             queue.in_flight = 0
         if offset == maximum:
             return
-        self._take(pop, queue, offset, may_wait=False)
+        self._take_messages(pop, queue, offset, may_wait=False)
 
-    def _take(self, pop: Pop, queue: PopQueue, offset: int, *, may_wait: bool) -> None:
+    def _take_messages(self, pop: Pop, queue: PopQueue, offset: int, *, may_wait: bool) -> None:
         store, header = self._broker.store, pop.header
         try:
             result = self._get(pop, queue, offset, may_wait)
@@ -502,7 +502,7 @@ class PopMessageProcessor:
                 self._broker.config.broker_name,
             )
             checkpoint = Checkpoint(key, header.invisible_time, [offset - start for offset in offsets])
-            if not self._keep(pop, queue, checkpoint, result.next_begin_offset):
+            if not self._put_checkpoint(pop, queue, checkpoint, result.next_begin_offset):
                 return False
         queue.in_flight += len(offsets)
         if self._broker.hooks.consume:
@@ -526,7 +526,7 @@ class PopMessageProcessor:
                 pop.buffers.append(_renamed(record, header.topic, handle._replace(queue_offset=offset)))
         return True
 
-    def _keep(self, pop: Pop, queue: PopQueue, checkpoint: Checkpoint, next_offset: int) -> bool:
+    def _put_checkpoint(self, pop: Pop, queue: PopQueue, checkpoint: Checkpoint, next_offset: int) -> bool:
         """Puts a checkpoint into the store. False if that does not take it."""
         future = self._state.revive_log.put_checkpoint(checkpoint, pop.revive_queue_id)
         if future.done():
@@ -550,7 +550,7 @@ class PopMessageProcessor:
                     break
                 offset = self._queues.next_offset(queue)
                 await read_ahead(self._broker.store, queue.topic, queue.queue_id, offset, pop.room)
-                self._take(pop, queue, self._queues.next_offset(queue), may_wait=True)
+                self._take_messages(pop, queue, self._queues.next_offset(queue), may_wait=True)
         finally:
             for queue in cold:
                 queue.in_use = False

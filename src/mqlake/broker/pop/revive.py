@@ -26,7 +26,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundTask, BackgroundWork
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.pop.checkpoint import (
     ACK_CODE,
@@ -210,20 +210,17 @@ class PopReviveService:
         self._trouble = ThrottledLog(logger, logging.WARNING)
         self.revived_before = RevivedBefore()
         self._round = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run, "PopReviveService")
 
     # --- life
 
     def start(self) -> None:
         """Runs from now on, where the last broker on this directory has stopped."""
         self.load()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="PopReviveService")
+        self._task.start()
 
     async def shutdown(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._task.stop()
         self.queues = []
 
     def load(self) -> None:
@@ -244,7 +241,7 @@ class PopReviveService:
 
     @property
     def is_running(self) -> bool:
-        return self._task is not None
+        return self._task.is_running
 
     async def _run(self) -> None:
         work = BackgroundWork("reviving of popped messages", logger)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundTask, repeat
 from mqlake.broker.broker import Broker
 from mqlake.broker.pop.ack import AckMessageProcessor
 from mqlake.broker.pop.assignment import QueryAssignmentProcessor, TopicRoute
@@ -36,7 +35,7 @@ class PopService:
         self.notification_processor = NotificationProcessor(self.state)
         self.query_assignment_processor = QueryAssignmentProcessor(broker, topic_route)
         self.revive_service = PopReviveService(self.state, timers)
-        self._task: asyncio.Task[None] | None = None
+        self._cleaning = BackgroundTask(self._keep_clean, "PopService")
         broker.store.message_arriving_listeners += (
             self.state.pop_polling.on_arrival,
             self.state.notification_polling.on_arrival,
@@ -58,7 +57,7 @@ class PopService:
         state = self.state
         state.pop_polling.start()
         state.notification_polling.start()
-        self._task = asyncio.get_running_loop().create_task(self._clean(), name="PopService")
+        self._cleaning.start()
 
     def become_master(self) -> None:
         """The broker was a slave, whose offsets may be some time behind its log."""
@@ -81,22 +80,18 @@ class PopService:
 
     async def shutdown(self) -> None:
         """Ends what runs in the background. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._cleaning.stop()
         await self.stop_revive()
+
+    async def _keep_clean(self) -> None:
+        await repeat("cleaning of pop's state", logger, CLEAN_S, self._clean)
 
     async def _clean(self) -> None:
         broker, state = self._broker, self.state
-        work = BackgroundWork("cleaning of pop's state", logger)
-        while True:
-            await asyncio.sleep(CLEAN_S)
-            async with work.round():
-                state.queues.forget_idle()
-                state.order_info_manager.clean(
-                    self._read_queue_nums, broker.subscription_group_manager.contains_subscription_group
-                )
+        state.queues.forget_idle()
+        state.order_info_manager.clean(
+            self._read_queue_nums, broker.subscription_group_manager.contains_subscription_group
+        )
 
     def _read_queue_nums(self, topic: str) -> int:
         config = self._broker.topic_config_manager.select_topic_config(topic)

@@ -47,7 +47,7 @@ SUBSCRIPTIONS_MAX = 20_000
 
 
 @dataclass(slots=True)
-class _Taken:
+class _HeartbeatResult:
     """The result of a heartbeat so far."""
 
     disagree: bool = False
@@ -66,22 +66,29 @@ class ClientManageProcessor:
         body = request.body_bytes()
         if len(body) > BODY_AT_ONCE:
             return self._heart_beat_in_turns(connection, request, body)
-        heartbeat, taken = _checked(HeartbeatData.from_json(body)), _Taken()
-        at_once(self._take(connection, request, heartbeat, taken))
-        return self._answer(heartbeat, taken)
+        heartbeat, result = _checked(HeartbeatData.from_json(body)), _HeartbeatResult()
+        at_once(self._register_groups(connection, request, heartbeat, result))
+        return self._answer(heartbeat, result)
 
     async def _heart_beat_in_turns(
         self, connection: Connection, request: RemotingCommand, body: bytes
     ) -> RemotingCommand:
         if len(body) > BODY_MAX:
             raise _too_long(f"has {len(body)} bytes", f"{BODY_MAX} bytes")
-        heartbeat, taken = _checked(await asyncio.to_thread(HeartbeatData.from_json, body)), _Taken()
-        await in_turns(self._take(connection, request, heartbeat, taken))
-        answer = self._answer(heartbeat, taken)
+        heartbeat, result = (
+            _checked(await asyncio.to_thread(HeartbeatData.from_json, body)),
+            _HeartbeatResult(),
+        )
+        await in_turns(self._register_groups(connection, request, heartbeat, result))
+        answer = self._answer(heartbeat, result)
         return answer if isinstance(answer, RemotingCommand) else await answer
 
-    def _take(
-        self, connection: Connection, request: RemotingCommand, heartbeat: HeartbeatData, taken: _Taken
+    def _register_groups(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        heartbeat: HeartbeatData,
+        result: _HeartbeatResult,
     ) -> Iterator[None]:
         """Handles one group a step, until the connection is closed."""
         info = ClientChannelInfo(connection, heartbeat.client_id, request.language, request.version)
@@ -95,8 +102,8 @@ class ClientManageProcessor:
                 continue
             retry_topic = self._create_retry_topic(consumer)
             if retry_topic is not None:
-                taken.retry_topics.append(retry_topic)
-                taken.disagree |= self._register(info, consumer, heartbeat)
+                result.retry_topics.append(retry_topic)
+                result.disagree |= self._register(info, consumer, heartbeat)
             yield
         for producer in heartbeat.producer_data_set:
             if connection.closed:
@@ -105,16 +112,16 @@ class ClientManageProcessor:
             yield
 
     def _answer(
-        self, heartbeat: HeartbeatData, taken: _Taken
+        self, heartbeat: HeartbeatData, result: _HeartbeatResult
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """Waits until the new retry topics are settled."""
         response = RemotingCommand.create_response()
         response.ext_fields = {
             IS_SUPPORT_HEART_BEAT_V2: "true",
-            IS_SUB_CHANGE: "true" if taken.disagree or not heartbeat.heartbeat_fingerprint else "false",
+            IS_SUB_CHANGE: "true" if result.disagree or not heartbeat.heartbeat_fingerprint else "false",
         }
         unsettled = self._broker.topic_config_manager.unsettled
-        waited_for = {unsettled[topic] for topic in taken.retry_topics if topic in unsettled}
+        waited_for = {unsettled[topic] for topic in result.retry_topics if topic in unsettled}
         return _after(waited_for, response) if waited_for else response
 
     def _create_retry_topic(self, consumer: ConsumerData) -> str | None:
@@ -135,7 +142,7 @@ class ClientManageProcessor:
         return topic
 
     def _register(self, info: ClientChannelInfo, consumer: ConsumerData, heartbeat: HeartbeatData) -> bool:
-        """Handles one group of a heartbeat; returns whether its subscriptions are needed again."""
+        """Handles one group of a heartbeat; returns True if its subscriptions are needed again."""
         manager = self._broker.consumer_manager
         group = consumer.group_name
         config = self._broker.subscription_group_manager.subscription_group_table[group]

@@ -67,14 +67,14 @@ class ReplyMessageProcessor:
         hooks, config = self._broker.hooks, self._broker.config
         if not hooks.send:
             try:
-                return await self._take(connection, request, header, None)
+                return await self._push_and_store(connection, request, header, None)
             except ResponseError as error:
                 return refused(error, config)
         context = send_context(self._broker, connection, request, header)
         try:
             hooks.execute_send_message_hook_before(context)
             try:
-                return await self._take(connection, request, header, context)
+                return await self._push_and_store(connection, request, header, context)
             except ResponseError as error:
                 context.code, context.error_msg = error.code, error.remark
                 return refused(error, config)
@@ -84,7 +84,7 @@ class ReplyMessageProcessor:
         finally:
             hooks.execute_send_message_hook_after(context)
 
-    async def _take(
+    async def _push_and_store(
         self,
         connection: Connection,
         request: RemotingCommand,

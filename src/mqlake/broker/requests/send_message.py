@@ -242,7 +242,7 @@ class SendMessageProcessor:
         if self._broker.hooks.send:
             return self._process_with_hooks(connection, request, header)
         try:
-            return self._take(connection, request, header, None)
+            return self._store_message(connection, request, header, None)
         except ResponseError as error:
             return refused(error, self._broker.config)
 
@@ -259,7 +259,7 @@ class SendMessageProcessor:
             raise
         answer: Answer | Awaitable[Answer]
         try:
-            answer = self._take(connection, request, header, context)
+            answer = self._store_message(connection, request, header, context)
         except ResponseError as error:
             context.code, context.error_msg = error.code, error.remark
             answer = refused(error, self._broker.config)
@@ -269,7 +269,7 @@ class SendMessageProcessor:
             hooks.execute_send_message_hook_after(context)
         return answer
 
-    def _take(
+    def _store_message(
         self,
         connection: Connection,
         request: RemotingCommand,
@@ -357,7 +357,7 @@ class SendMessageProcessor:
     # --- before the store
 
     def _check_kind(self, header: SendHeader, topic_config: TopicConfig, properties: dict[str, str]) -> bool:
-        """Refuses messages that need what this topic, or this broker, does not have. Returns whether it is a half
+        """Refuses messages that need what this topic, or this broker, does not have. Returns True for a half
         message of a transaction."""
         config = self._broker.config
         if (

@@ -97,7 +97,7 @@ class Registration:
     # --- all topics
 
     async def register_broker_all(self, *, force: bool = True) -> bool:
-        """Registers with all name servers; returns whether all answered. With `force` False it does nothing if they
+        """Registers with all name servers; returns True if all answered. With `force` False it does nothing if they
         have this version already."""
         async with self._register_lock:
             config, manager = self._broker.config, self._topic_config_manager

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mqlake.auth.signed_client import remoting_client
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundTask, BackgroundWork
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.outer_api import RegisterBrokerResult
 from mqlake.broker.services.registration import Registration
@@ -87,7 +87,7 @@ class Replication:
         self.asked_at = 0.0
         """When the master last said where its log begins and ends; monotonic, 0: never."""
         self._sync_s = FAILOVER_SYNC_S if broker.config.failover else SYNC_S
-        self._task: asyncio.Task[None] | None = None
+        self._synchronizing = BackgroundTask(self._keep_synchronized, "SlaveSynchronize")
         self._tick = asyncio.Event()
         self._seen_at = time.monotonic()
         if broker.is_slave and not broker.config.failover:
@@ -151,7 +151,7 @@ class Replication:
         self.ha_service.start()
         if self.ha_client_service is not None:
             self.ha_client_service.start()
-            self._task = asyncio.create_task(self._keep_synchronized(), name="SlaveSynchronize")
+            self._synchronizing.start()
 
     async def shutdown(self) -> None:
         """Before the store's end. Idempotent."""
@@ -160,10 +160,7 @@ class Replication:
         await self._remoting.close()
 
     async def _stop_following(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._synchronizing.stop()
         if self.ha_client_service is not None:
             await asyncio.to_thread(self.ha_client_service.shutdown)
 
@@ -441,14 +438,14 @@ class Replication:
         self.set_master(master_addr, ha_address)
         assert self.ha_client_service is not None
         self.ha_client_service.start()
-        self._task = asyncio.create_task(self._keep_synchronized(), name="SlaveSynchronize")
+        self._synchronizing.start()
 
     def _resume(self) -> None:
         self._make_client()
         self.set_master(self.slave_synchronize.master_addr, None)
         assert self.ha_client_service is not None
         self.ha_client_service.start()
-        self._task = asyncio.create_task(self._keep_synchronized(), name="SlaveSynchronize")
+        self._synchronizing.start()
         self._registration.register_soon()
 
     async def _master_answers(self) -> bool:

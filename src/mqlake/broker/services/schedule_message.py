@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundTask, BackgroundWork
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import FormatError, OffsetOutOfRangeError
@@ -85,7 +85,7 @@ class ScheduleMessageService(ConfigManager):
         self._delivered = 0
         # each level is tried again ten times a second
         self._trouble = ThrottledLog(logger, logging.WARNING)
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run, "ScheduleMessageService")
 
     @property
     def max_delay_level(self) -> int:
@@ -105,14 +105,11 @@ class ScheduleMessageService(ConfigManager):
 
     def start(self) -> None:
         """Delivers from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="ScheduleMessageService")
+        self._task.start()
 
     async def shutdown(self) -> None:
         """Stops between two messages. The cursors are persisted with the other config files."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._task.stop()
 
     def correct_delay_offset(self) -> None:
         """Moves the cursors into the queues that recovery and cleaning have left. Call it before the first new message:

@@ -99,7 +99,7 @@ class ConsumerGroupInfo:
         message_model: MessageModel | None,
         consume_from_where: ConsumeFromWhere | None,
     ) -> bool:
-        """Handles a heartbeat; returns whether its client is a new member."""
+        """Handles a heartbeat; returns True if its client is a new member."""
         self.consume_type = consume_type
         self.message_model = message_model
         self.consume_from_where = consume_from_where
@@ -115,7 +115,7 @@ class ConsumerGroupInfo:
         return False
 
     def update_subscription(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Takes the subscriptions of a heartbeat; returns whether topics were added or removed. A new expression for
+        """Takes the subscriptions of a heartbeat; returns True if topics were added or removed. A new expression for
         a topic counts if it is newer than the known one."""
         topics, came = set(), []
         for subscription in subscriptions:
@@ -155,7 +155,7 @@ class _ClientManager:
         return len(self._groups_of.get(connection, ()))
 
     def do_channel_close_event(self, connection: Connection) -> bool:
-        """Forgets the clients of a closed connection; returns whether there were any."""
+        """Forgets the clients of a closed connection; returns True if there were any."""
         known = connection in self._groups_of
         at_once(self.leave(connection))
         return known
@@ -264,7 +264,7 @@ class ConsumerManager(_ClientManager):
         subscriptions: Collection[SubscriptionData] | None,
         notify_consumer_ids_changed: bool = True,
     ) -> bool:
-        """Handles a heartbeat; returns whether it changed members or subscriptions.
+        """Handles a heartbeat; returns True if it changed members or subscriptions.
 
         `subscriptions` is None for a heartbeat that leaves them as they are (withoutSub).
         """

@@ -147,7 +147,7 @@ class ConsumerFilterManager(ConfigManager):
     def register(
         self, topic: str, group: str, expression: str | None, expression_type: str | None, client_version: int
     ) -> bool:
-        """Takes a subscription by expression; returns whether it changed anything. An older version than the known
+        """Takes a subscription by expression; returns True if it changed anything. An older version than the known
         one changes nothing; an invalid expression removes the known filter."""
         if is_tag_type(expression_type) or not expression:
             return False

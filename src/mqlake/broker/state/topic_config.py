@@ -230,7 +230,7 @@ class TopicConfigManager(ConfigManager):
                 changed.append(config)
         if changed:
             self.data_version.next_version()
-            self._keep()
+            self._persist_soon()
 
     def delete_topic_config(self, topic: str) -> None:
         if self.topic_config_table.pop(topic, None) is None:
@@ -238,7 +238,7 @@ class TopicConfigManager(ConfigManager):
             return
         logger.info("topic %s is deleted", topic)
         self.data_version.next_version()
-        self._keep()
+        self._persist_soon()
 
     def take_over(self, wrapper: TopicConfigSerializeWrapper) -> set[str]:
         """A slave's: the table and version of the master, in one step; the topics that are gone. Attributes are taken
@@ -250,7 +250,7 @@ class TopicConfigManager(ConfigManager):
         gone = self.topic_config_table.keys() - table.keys()
         self.topic_config_table = table
         self.data_version = dataclasses.replace(wrapper.data_version)
-        self._keep()
+        self._persist_soon()
         return gone
 
     # --- disk and name servers
@@ -288,11 +288,11 @@ class TopicConfigManager(ConfigManager):
         if settling:
             await asyncio.wait(settling)
 
-    def _keep(self) -> None:
+    def _persist_soon(self) -> None:
         """Writes in the background if there is an event loop, else before it returns."""
         self.dirty = True
         if _has_loop():
-            self._keeping = asyncio.ensure_future(self._persist_logged())
+            self._persisting = asyncio.ensure_future(self._persist_logged())
         else:
             self.persist()
 

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from mqlake.base.background import BackgroundWork
+from mqlake.base.background import BackgroundTask, repeat
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.state.clients import ProducerManager
 from mqlake.broker.transaction import messages
@@ -109,24 +109,20 @@ class TransactionalMessageCheckService:
         self._service = service
         self._listener = listener
         self._config = config
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run, "TransactionalMessageCheckService")
 
     def start(self) -> None:
         """Starts to look at each interval."""
-        self._task = asyncio.get_running_loop().create_task(
-            self._run(), name="TransactionalMessageCheckService"
-        )
+        self._task.start()
 
     async def shutdown(self) -> None:
         """Ends; a round in flight is not finished; the next start does it again."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._task.stop()
 
     async def _run(self) -> None:
-        work = BackgroundWork("checks of half messages", logger)
-        while True:
-            await asyncio.sleep(self._config().transaction_check_interval / 1000)
-            async with work.round():
-                await self._service.check(self._listener.send_check_message)
+        await repeat(
+            "checks of half messages",
+            logger,
+            lambda: self._config().transaction_check_interval / 1000,
+            lambda: self._service.check(self._listener.send_check_message),
+        )

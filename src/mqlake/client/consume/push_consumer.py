@@ -338,10 +338,10 @@ class PushConsumer(ClientBase):
             process_queue = ProcessQueue(queue)
             if self._locks is not None:
                 process_queue.set_locked(True)
-            self._take(process_queue, offset)
+            self._begin_queue(process_queue, offset)
         return complete
 
-    def _take(self, process_queue: ProcessQueue, offset: int) -> None:
+    def _begin_queue(self, process_queue: ProcessQueue, offset: int) -> None:
         logger.info("group %s: takes %s from %d on", self.group, process_queue.queue, offset)
         self.process_queue_table[process_queue.queue] = process_queue
         self._service.assigned(process_queue)

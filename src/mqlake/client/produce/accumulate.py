@@ -80,7 +80,7 @@ class ProduceAccumulator:
     async def _send_some(self, lane: _Lane) -> None:
         taken: list[_Item] = []
         try:
-            while taken := self._take(lane):
+            while taken := self._next_batch(lane):
                 await self._deliver(taken, lane)
         finally:
             lane.in_flight -= 1
@@ -107,7 +107,7 @@ class ProduceAccumulator:
             if not result.done():
                 result.set_result(part)
 
-    def _take(self, lane: _Lane) -> list[_Item]:
+    def _next_batch(self, lane: _Lane) -> list[_Item]:
         taken: list[_Item] = []
         size = 0
         waiting = lane.waiting

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from mqlake.base.arguments import checked, checked_function
 from mqlake.base.clock import now_ms
+from mqlake.base.single_flight import SingleFlight
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.hooks import MessageCreatedHook, SendMessageContext, SendMessageHook, call_hooks
 from mqlake.client.namespace import with_namespace
@@ -200,8 +201,7 @@ class Producer(ClientBase):
         """Topic → its route and what was made of it."""
         self._faults = MQFaultStrategy() if self.config.send_latency_fault_enable else None
         self._requests = Requests()
-        self._finding: dict[str, asyncio.Task[TopicRouteData]] = {}
-        """Topic → the question for its route, which those who need it share."""
+        self._found_route = SingleFlight(self._find_route)
         self._message_created = [
             hook.message_created
             for hook in self.config.send_message_hooks
@@ -471,18 +471,6 @@ class Producer(ClientBase):
         if first:
             self.client.in_background(self.client.send_heartbeat_to_all_brokers())
         return info
-
-    async def _found_route(self, topic: str) -> TopicRouteData:
-        finding = self._finding.get(topic)
-        if finding is None:
-            finding = self._finding[topic] = asyncio.ensure_future(self._find_route(topic))
-            finding.add_done_callback(lambda task: self._route_found(topic, task))
-        return await asyncio.shield(finding)
-
-    def _route_found(self, topic: str, task: asyncio.Task[TopicRouteData]) -> None:
-        del self._finding[topic]
-        if not task.cancelled():
-            task.exception()  # raised to those who wait, if any still do
 
     async def _find_route(self, topic: str) -> TopicRouteData:
         try:

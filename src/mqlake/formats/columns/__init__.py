@@ -72,6 +72,7 @@ __all__ = [
     "whole_records",
 ]
 
+Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Int16s = NDArray[np.int16]
 Int32s = NDArray[np.int32]
@@ -327,7 +328,7 @@ class DispatchColumns(NamedTuple):
 
     tags_code: Int64s
     """The tags' hash, 0 without tags; for a delayed message in SCHEDULE_TOPIC_XXXX when it is due (ms)."""
-    has_keys: NDArray[np.bool_]
+    has_keys: Bools
     """True if the record has any index keys."""
     inner_num: Int16s
     """Messages in an inner batch, 1 for a message alone."""

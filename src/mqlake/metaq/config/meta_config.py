@@ -265,7 +265,7 @@ class MetaConfig:
         self._fire("topics", "topicConfigMap")
 
     def reload(self) -> bool:
-        """Reads the topics again if the file has changed; returns whether it had. Failures are logged."""
+        """Reads the topics again if the file has changed; returns True if it had. Failures are logged."""
         if not self.path:
             return False
         try:

@@ -61,7 +61,7 @@ class Archive(ServiceThread):
         self.trouble = ""
         """Why the last round failed; empty when it did not."""
         self.uploaded_bytes = self.failed_rounds = 0
-        self._held = ThrottledLog(logger, logging.WARNING)
+        self._trouble_log = ThrottledLog(logger, logging.WARNING)
         self._uploader: Uploader | None = None
 
     def target(self) -> Target:
@@ -120,7 +120,7 @@ class Archive(ServiceThread):
                 config,
                 self.target(),
                 brake=Brake(lambda: config.archive_bytes_per_second, self._stops_in),
-                on_manifest=self._take,
+                on_manifest=self._adopt,
             )
         uploader = self._uploader
         uploader.refresh(self._files)
@@ -134,9 +134,9 @@ class Archive(ServiceThread):
         there = read_manifest(self.target())
         if there is not None and there.sequence > self.manifest.sequence:
             write_local(self._config.store_path_root_dir, there)
-            self._take(there)
+            self._adopt(there)
 
-    def _take(self, manifest: Manifest) -> None:
+    def _adopt(self, manifest: Manifest) -> None:
         before, self.reader.manifest = self.reader.manifest, manifest
         self._on_manifest(before, manifest)
 
@@ -160,14 +160,14 @@ class Archive(ServiceThread):
             except (MqlakeError, OSError) as error:
                 self.trouble = str(error)
                 self.failed_rounds += 1
-                self._held.failed(f"the log cannot be archived: {error}")
+                self._trouble_log.failed(f"the log cannot be archived: {error}")
             except Exception as error:  # of a library; the broker goes on without its archive
                 self.trouble = repr(error)
                 self.failed_rounds += 1
                 logger.exception("the log cannot be archived")
             else:
                 self.trouble = ""
-                self._held.worked("the log is archived again")
+                self._trouble_log.worked("the log is archived again")
             if self._wait_for_more(started):
                 return
 

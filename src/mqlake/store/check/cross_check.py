@@ -17,9 +17,8 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from mqlake.formats.columns import DispatchColumns, Scan
+from mqlake.formats.columns import Bytes, DispatchColumns, Int64s, Scan
 from mqlake.message import (
     KEY_SEPARATOR,
     PROPERTY_INNER_BASE,
@@ -36,10 +35,6 @@ from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
 from mqlake.store.queues.leads_to import leads_to, offset_of, read_units
-from mqlake.store.queues.unit_queue import I64Array
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int32]
 
 QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, TOPIC = "QUEUEID", "QUEUEOFFSET", "SYSFLAG", "TOPIC"
 PROPERTIES, STORE_TIMESTAMP = "properties", "STORETIMESTAMP"
@@ -113,7 +108,7 @@ class Witnesses:
     # ------------------------------------------------------------------ places
 
     def misplaced(
-        self, buf: Bytes, scan: Scan, columns: DispatchColumns, rows: I64Array
+        self, buf: Bytes, scan: Scan, columns: DispatchColumns, rows: Int64s
     ) -> Iterator[Misplaced]:
         """Yields those of the rows of one queue that belong elsewhere, in the order of the log."""
         if not len(rows):
@@ -214,7 +209,7 @@ class Witnesses:
 
     # ------------------------------------------------------------------ transactions
 
-    def wrongly_hidden(self, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Iterator[Misplaced]:
+    def wrongly_hidden(self, scan: Scan, columns: DispatchColumns, rows: Int64s) -> Iterator[Misplaced]:
         """Rows that say they are prepared or rolled back, to which a consume queue leads: none leads to such ones."""
         for row in rows[: ASKED_MAX - self._asked].tolist():
             self._asked += 1
@@ -278,7 +273,7 @@ class Witnesses:
         return _flipped(properties, is_right)
 
 
-def wrong_times(times: I64Array) -> Iterator[tuple[int, int]]:
+def wrong_times(times: Int64s) -> Iterator[tuple[int, int]]:
     """(number, right) of store times (ms) that one flipped bit has put out of the order of the log: those before and
     after are in order, and one time between them differs from it by a bit."""
     before, here, after = times[:-2], times[1:-1], times[2:]

@@ -17,9 +17,10 @@ import numpy as np
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ConfigError
+from mqlake.formats.columns import Bytes
 from mqlake.formats.names import offset_to_file_name
 from mqlake.store.config import CQ_UNIT_SIZE
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.read_only import ReadOnlyStore
 
@@ -157,7 +158,7 @@ def _logs(found: StoreDiff, first: ReadOnlyStore, second: ReadOnlyStore, progres
 
 def _blocks(
     first: ReadOnlyStore, second: ReadOnlyStore, start: int, end: int
-) -> Iterator[tuple[int, int, U8Array, U8Array]]:
+) -> Iterator[tuple[int, int, Bytes, Bytes]]:
     file_size = first.commit_log_files.file_size
     offset = start
     while offset < end:

@@ -15,11 +15,10 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import FormatError, MessageError, OffsetOutOfRangeError
-from mqlake.formats.columns import DispatchColumns, dispatch_columns
+from mqlake.formats.columns import Bools, DispatchColumns, dispatch_columns
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.formats.index import build_key, index_key_hash
@@ -41,8 +40,6 @@ from mqlake.store.store_view import StoreView
 I64_MAX = (1 << 63) - 1
 UNITS_A_READ = 4096
 CANDIDATES_ASKED = 1024
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

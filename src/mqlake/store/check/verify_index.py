@@ -19,17 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.base.findings import Finding, Findings, Severity
-from mqlake.formats.columns import DispatchColumns
+from mqlake.formats.columns import Bools, DispatchColumns, Int64s
 from mqlake.formats.index import ENTRY_DTYPE, INDEX_HEADER_SIZE, entry_position
 from mqlake.store.index.index_file import IndexFile
 from mqlake.store.log.log_reader import Hole, RecordChunk
-from mqlake.store.queues.unit_queue import I64Array
 
 ENTRIES_A_BLOCK = 65536
 HASH_BITS = 31
 I32_MAX = 0x7FFFFFFF
 
-I32Array = npt.NDArray[np.int32]
 Entries = npt.NDArray[np.void]
 
 
@@ -226,9 +224,9 @@ class IndexVerifier:
             self.keys_before += before
             keys, offsets, timestamps = keys[before:], offsets[before:], timestamps[before:]
         done = 0
-        extra: I64Array = np.empty(0, np.int64)
+        extra: Int64s = np.empty(0, np.int64)
         while True:
-            taken = self._take(chunk.end)
+            taken = self._next_entries(chunk.end)
             if taken is None:
                 break
             file, at, block = taken
@@ -250,7 +248,7 @@ class IndexVerifier:
             missing = missing[offsets[missing] > self._first]
             self._miss(offsets[missing])
 
-    def _take(self, end: int) -> tuple[_File, int, Entries] | None:
+    def _next_entries(self, end: int) -> tuple[_File, int, Entries] | None:
         """The next entries that point before `end`: file, place of the first, the entries."""
         number, at = self._at
         while number < len(self._files):
@@ -266,21 +264,21 @@ class IndexVerifier:
         self._at = (number, at)
         return None
 
-    def _stray(self, offsets: I64Array, holes: Sequence[Hole]) -> npt.NDArray[np.bool_]:
+    def _stray(self, offsets: Int64s, holes: Sequence[Hole]) -> Bools:
         """Which offsets lie neither before the log nor in a hole of it."""
         stray = offsets >= self._log_min
         for hole in holes:
             stray &= (offsets < hole.start) | (offsets >= hole.end)
         return stray
 
-    def _check_wrong(self, file: _File, at: int, offsets: I64Array, wrong: npt.NDArray[np.bool_]) -> None:
+    def _check_wrong(self, file: _File, at: int, offsets: Int64s, wrong: Bools) -> None:
         found = np.flatnonzero(wrong)
         if len(found):
             entry = file.number(at + int(found[0]))
             text = f"entry {entry + 1} points to offset {offsets[found[0]]}, where no record has a key with its hash"
             self._report(file, "index entry", file.position_of(entry), text, len(found))
 
-    def _check_times(self, file: _File, at: int, block: Entries, timestamps: I64Array) -> None:
+    def _check_times(self, file: _File, at: int, block: Entries, timestamps: Int64s) -> None:
         begin = file.header.begin_timestamp
         seconds = np.clip((timestamps - begin) // 1000, 0, I32_MAX) if begin > 0 else 0 * timestamps
         wrong = np.flatnonzero(block["time_diff"] != seconds)
@@ -293,7 +291,7 @@ class IndexVerifier:
             )
             self._report(file, "index time", file.position_of(entry), text, len(wrong))
 
-    def _miss(self, offsets: I64Array) -> None:
+    def _miss(self, offsets: Int64s) -> None:
         if not len(offsets):
             return
         first = self._missing_range[0] if self._missing else int(offsets[0])
@@ -304,7 +302,7 @@ class IndexVerifier:
 
     def finish(self, holes: Sequence[Hole], log_end: int) -> None:
         """Entries that point past the log, keys that have no entry."""
-        while (taken := self._take(I64_MAX)) is not None:
+        while (taken := self._next_entries(I64_MAX)) is not None:
             file, at, block = taken
             offsets = block["phy_offset"].astype(np.int64)
             self.entries_checked += len(block)

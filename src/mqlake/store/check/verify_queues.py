@@ -15,11 +15,10 @@ import dataclasses
 from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.base.rendering import count_text
-from mqlake.formats.columns import DispatchColumns, Scan
+from mqlake.formats.columns import Bools, DispatchColumns, Int64s, Scan
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import SYS_FLAG_POSITION
 from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC, UNSEEN_FLAG, MessageSysFlag
@@ -43,7 +42,7 @@ from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
 from mqlake.store.queues.leads_to import points_to, read_units
 from mqlake.store.queues.lost_ends import QueueEnd
-from mqlake.store.queues.unit_queue import I64Array, Units
+from mqlake.store.queues.unit_queue import Units
 
 UNITS_A_READ = 65536
 LOST_KEPT = 1000
@@ -52,8 +51,6 @@ WRONG_FIELD = "record"
 """The kind of a finding about a field of a record that repair can put right."""
 QUEUE_ID_POSITION = 12
 QUEUE_OFFSET_POSITION = 20
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,7 +160,7 @@ class QueueVerifier:
         damaged = self._fillers or bool(holes)
         topics = list(scan.topics)
         topic_id, queue_id, offsets = scan.topic_id, scan.queue_id, scan.queue_offset
-        troubled: list[I64Array] = []
+        troubled: list[Int64s] = []
         for rows in rows_by_queue(topic_id, queue_id, visible):
             if not self._check_fast(chunk, columns, rows):
                 troubled.append(rows)
@@ -182,7 +179,7 @@ class QueueVerifier:
             place = topics[topic_id[rows[0]]], int(queue_id[rows[0]])
             self._check_queue(chunk, columns, place, rows, offsets[rows], damaged)
 
-    def _misplaced(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> list[Misplaced]:
+    def _misplaced(self, chunk: RecordChunk, columns: DispatchColumns, rows: Int64s) -> list[Misplaced]:
         found = list(self._witnesses.misplaced(chunk.array, chunk.scan, columns, rows))
         for each in found:
             self._wrong_place(chunk, each)
@@ -196,7 +193,7 @@ class QueueVerifier:
             )
         return state
 
-    def _check_fast(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
+    def _check_fast(self, chunk: RecordChunk, columns: DispatchColumns, rows: Int64s) -> bool:
         """The fast path: returns True if the rows of one queue continue it and all match their units. Nothing is
         noted if not."""
         scan = chunk.scan
@@ -228,13 +225,13 @@ class QueueVerifier:
         chunk: RecordChunk,
         columns: DispatchColumns,
         place: tuple[bytes, int],
-        rows: I64Array,
-        offsets: I64Array,
+        rows: Int64s,
+        offsets: Int64s,
         damaged: bool,
     ) -> None:
         scan = chunk.scan
         state = self._state_of(*place, int(offsets[0]))
-        counts: I64Array = np.ones(len(rows), np.int64)
+        counts: Int64s = np.ones(len(rows), np.int64)
         if isinstance(state.queue, BatchConsumeQueue) or (
             state.queue is None and (scan.sys_flag[rows] & MessageSysFlag.INNER_BATCH_FLAG).any()
         ):
@@ -258,11 +255,11 @@ class QueueVerifier:
         self,
         state: _State,
         chunk: RecordChunk,
-        rows: I64Array,
-        offsets: I64Array,
-        counts: I64Array,
-        jumps: I64Array,
-    ) -> tuple[I64Array, I64Array, I64Array]:
+        rows: Int64s,
+        offsets: Int64s,
+        counts: Int64s,
+        jumps: Int64s,
+    ) -> tuple[Int64s, Int64s, Int64s]:
         """Finds the queue offsets that are wrong by themselves, as the queue and the records after them show.
 
         Returns rows, offsets and counts with those put right, and without records that have no place at all.
@@ -356,7 +353,7 @@ class QueueVerifier:
     # ------------------------------------------------------------------ units of records
 
     def _compare(
-        self, state: _State, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array, offsets: I64Array
+        self, state: _State, chunk: RecordChunk, columns: DispatchColumns, rows: Int64s, offsets: Int64s
     ) -> None:
         """Records of consecutive queue offsets with their units."""
         queue, scan = state.queue, chunk.scan
@@ -527,14 +524,14 @@ class QueueVerifier:
                     detail = f"{units_text} of {name} point to offset {offsets[a]} on, {text}"
                     self._findings.add(Finding(severity, "dangling units", path, position, detail), b - a)
 
-    def _in_hole(self, offsets: I64Array) -> Bools:
+    def _in_hole(self, offsets: Int64s) -> Bools:
         if not len(self._hole_starts):
             return np.zeros(len(offsets), np.bool_)
         hole = np.searchsorted(self._hole_starts, offsets, side="right") - 1
         inside: Bools = (hole >= 0) & (offsets < self._hole_ends[np.maximum(hole, 0)])
         return inside
 
-    def _lose(self, queue: Queue, first: int, units: Units, where: I64Array) -> None:
+    def _lose(self, queue: Queue, first: int, units: Units, where: Int64s) -> None:
         is_batch = isinstance(queue, BatchConsumeQueue)
         self.lost_count += int(units["batch_size"][where].sum()) if is_batch else len(where)
         end = queue.max_offset_in_queue
@@ -549,7 +546,7 @@ class QueueVerifier:
             )
 
 
-def _differ(queue: Queue, units: Units, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Bools:
+def _differ(queue: Queue, units: Units, scan: Scan, columns: DispatchColumns, rows: Int64s) -> Bools:
     """Which units are not those of the records."""
     result: Bools = (
         (units["offset"] != scan.physical_offset[rows])
@@ -600,9 +597,9 @@ def _place(queue: Queue, unit: int) -> tuple[str, int]:
     return file.path, unit * queue.unit_size - file.file_from_offset
 
 
-def tags_codes(queue: Queue, units: Units) -> I64Array:
+def tags_codes(queue: Queue, units: Units) -> Int64s:
     """The units' tags codes, those that lie in the extension read from there."""
-    codes: I64Array = units["tags_code"].astype(np.int64)
+    codes: Int64s = units["tags_code"].astype(np.int64)
     return queue.ext.tags_codes(codes) if isinstance(queue, ConsumeQueue) and queue.ext is not None else codes
 
 

@@ -64,7 +64,7 @@ class FilePool:
             capacity = CAPACITY_MAX if unlimited else min(CAPACITY_MAX, soft_limit // 4)
         self.capacity = capacity
         self.read_only = read_only
-        self._held: list[Callable[[], None]] | None = None
+        self._deferred: list[Callable[[], None]] | None = None
         self._closed = 0
 
     def __len__(self) -> int:
@@ -75,12 +75,12 @@ class FilePool:
 
     def defer_changes(self) -> None:
         """From now on deleting and erasing are only noted: the files stay as they are until `apply_deferred`."""
-        self._held = []
+        self._deferred = []
 
     def apply_deferred(self) -> None:
         """Does what was noted since `defer_changes`, in its order; from now on everything is done at once again."""
-        held, self._held = self._held, None
-        for change in held or ():
+        deferred, self._deferred = self._deferred, None
+        for change in deferred or ():
             change()
 
     def create(self, file: PooledFile, size: int) -> None:
@@ -95,7 +95,7 @@ class FilePool:
         self._give_back(file, fd)
 
     def pread(self, file: PooledFile, size: int, position: int) -> bytes:
-        fd = self._take(file)
+        fd = self._borrow(file)
         try:
             return os.pread(fd, size, position)
         finally:
@@ -103,7 +103,7 @@ class FilePool:
 
     def pwrite(self, file: PooledFile, data: Buffer, position: int) -> None:
         """Writes all of `data`, or raises OSError with the file's name."""
-        fd = self._take(file)
+        fd = self._borrow(file)
         try:
             done = os.pwrite(fd, data, position)
             while done < len(data):
@@ -115,7 +115,7 @@ class FilePool:
             self._give_back(file, fd)
 
     def fdatasync(self, file: PooledFile) -> None:
-        fd = self._take(file)
+        fd = self._borrow(file)
         try:
             os.fdatasync(fd)
         finally:
@@ -124,7 +124,7 @@ class FilePool:
     def first_hole(self, file: PooledFile) -> int:
         """Returns the first position without allocated blocks: from there on nothing was ever written in order. The
         file's size when it has no hole (or the file system cannot tell)."""
-        fd = self._take(file)
+        fd = self._borrow(file)
         try:
             return os.lseek(fd, 0, os.SEEK_HOLE)
         finally:
@@ -132,7 +132,7 @@ class FilePool:
 
     def head(self, file: PooledFile, size_max: int) -> bytes | None:
         """The file up to its first hole when nothing lies after it and that is `size_max` at most, else None."""
-        fd = self._take(file)
+        fd = self._borrow(file)
         try:
             hole = os.lseek(fd, 0, os.SEEK_HOLE)
             if hole > size_max or _next_data(fd, hole) is not None:
@@ -143,10 +143,10 @@ class FilePool:
 
     def erase(self, file: PooledFile, start: int) -> None:
         """Zeroes what is not zero after `start`; holes stay holes and clean pages stay clean."""
-        if self._held is not None:
-            self._held.append(functools.partial(self.erase, file, start))
+        if self._deferred is not None:
+            self._deferred.append(functools.partial(self.erase, file, start))
             return
-        fd = self._take(file)
+        fd = self._borrow(file)
         try:
             at = start
             while (extent := _next_data(fd, at)) is not None:
@@ -166,8 +166,8 @@ class FilePool:
 
     def delete(self, file: PooledFile) -> None:
         """Deletes the file; it may be gone already."""
-        if self._held is not None:
-            self._held.append(functools.partial(self.delete, file))
+        if self._deferred is not None:
+            self._deferred.append(functools.partial(self.delete, file))
             return
         self.forget(file)
         try:
@@ -180,7 +180,7 @@ class FilePool:
         self.capacity = 0
         self._close(len(self._idle))
 
-    def _take(self, file: PooledFile) -> int:
+    def _borrow(self, file: PooledFile) -> int:
         fd = self._idle.pop(file, None)
         if fd is not None:
             return fd

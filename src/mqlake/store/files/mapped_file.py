@@ -24,11 +24,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake import native
 from mqlake.base.durable import fsync_dir
 from mqlake.errors import StoreClosedError, WrongFileSizeError
+from mqlake.formats.columns import Bytes
 from mqlake.formats.names import file_name_to_offset
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH
 from mqlake.store.files.memory import libc, lock_memory, unlock_memory
@@ -44,8 +44,6 @@ READY_BYTES = 4 << 20
 
 SAMPLE_BYTES = 512 * 1024
 """is_cached() tests one page in each piece of this size: evicted pages usually come in runs."""
-
-U8Array = npt.NDArray[np.uint8]
 
 
 def _order_keeper(machine: str) -> Callable[[], None] | None:
@@ -126,9 +124,9 @@ class MappedFile:
         self.view = memoryview(self._map)
         # what records are written to, unless they are written through the descriptor
         self._target = None if without_mmap and write_buffer is None else write_buffer or self.view
-        self.array: U8Array = np.frombuffer(self._map, dtype=np.uint8)
+        self.array: Bytes = np.frombuffer(self._map, dtype=np.uint8)
         # the same for those who only read: making such a view takes as long as finding a page of messages
-        self.readable_array: U8Array = self.array.view()
+        self.readable_array: Bytes = self.array.view()
         self.readable_array.flags.writeable = False
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY += file_size
         MappedFile.TOTAL_MAPPED_FILES += 1
@@ -225,7 +223,7 @@ class MappedFile:
         start, out = self.wrote_position, self.write_buffer or self.view
         return any(out[start : start + 4])
 
-    def target_array(self) -> U8Array | None:
+    def target_array(self) -> Bytes | None:
         """The memory into which compiled code may write records; None when writing goes through the descriptor."""
         if self.write_buffer is not None:
             return np.frombuffer(self.write_buffer, dtype=np.uint8)
@@ -344,7 +342,7 @@ class MappedFile:
                 return False
         return True
 
-    def read_into(self, buffer: U8Array, position: int, size: int) -> U8Array:
+    def read_into(self, buffer: Bytes, position: int, size: int) -> Bytes:
         """The bytes from `position` on, copied to the beginning of `buffer`. OSError.
 
         For who reads them once: to map a page and to take it out again costs twice as much as its copy.

@@ -318,7 +318,7 @@ class HAClient:
             if self._body_left:
                 body, data = data[: self._body_left], data[self._body_left :]
                 self._body_left -= len(body)
-                self._take(body)
+                self._receive_body(body)
                 continue
             missing = HEADER.size - len(self._header)
             self._header += data[:missing]
@@ -409,7 +409,7 @@ class HAClient:
         self.trouble, self.trouble_text, self.diverged_at = Trouble.NONE, "", None
         self._verify_less = False
 
-    def _take(self, body: memoryview) -> None:
+    def _receive_body(self, body: memoryview) -> None:
         if self._is_verifying:
             own_part = body[: self._verify_until - self._offset]
             self._compare(own_part)

@@ -104,7 +104,9 @@ class IndexService:
             if not last_exit_ok:
                 assert checkpoint is not None
                 flushed = self._flushed_files(checkpoint.index_msg_timestamp)
-            self._keep(next((n for n, file in enumerate(self.files[:flushed]) if not file.is_sound), flushed))
+            self._keep_first(
+                next((n for n, file in enumerate(self.files[:flushed]) if not file.is_sound), flushed)
+            )
             if not last_exit_ok and self.rebuild_from is None:
                 # a file after these may have gone with its directory entry, or in a recovery that crashed itself
                 self.rebuild_from = self.files[-1].end_phy_offset
@@ -116,7 +118,7 @@ class IndexService:
         also when their time is the same (a new file begins with the end of the one before) or an earlier one."""
         return next((n for n, file in enumerate(self.files, 1) if self._ends_at(file, timestamp)), 0)
 
-    def _keep(self, kept: int) -> None:
+    def _keep_first(self, kept: int) -> None:
         """The first so many files; what was in the others is to be made again."""
         if kept == len(self.files):
             return

@@ -97,8 +97,9 @@ class Appender:
         self.clock_ms = clock_ms
         self.begin_time_in_lock = 0
         """ms, since when somebody writes; 0 while nobody does."""
-        self.why_no_puts = ""
-        """Once it is not known where the log ends."""
+        self.end_unknown_reason = ""
+        """Not empty: a put failed after part of it was visible, so nothing is put until the next start finds the log's
+        end."""
         self.lock = threading.Lock()
         self.on_file: Callable[[MappedFile | None], None] = lambda mapped_file: None
         """Called under the lock with the file that is written from then on."""
@@ -153,7 +154,7 @@ class Appender:
             except BaseException as error:
                 # a record that has its size may have been answered: nothing may go there
                 if mapped_file is not None and mapped_file.has_size():
-                    self.why_no_puts = f"where the log ends is not known any more: {error!r}"
+                    self.end_unknown_reason = f"where the log ends is not known any more: {error!r}"
                     self.write_to(None)
                 raise
             finally:
@@ -173,8 +174,8 @@ class Appender:
         return self._roll(mapped_file)
 
     def _find_last_file(self) -> MappedFile | None:
-        if self.why_no_puts:
-            raise OSError(self.why_no_puts)
+        if self.end_unknown_reason:
+            raise OSError(self.end_unknown_reason)
         self.write_to(self.files.get_last_mapped_file())
         return self._last_file
 

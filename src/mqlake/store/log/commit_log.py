@@ -31,6 +31,7 @@ from mqlake.formats.columns import (
     PROPERTIES_TOO_LARGE,
     RECORD_TOO_LARGE,
     AppendedBatch,
+    Bytes,
     Int64s,
     append_batch,
 )
@@ -70,7 +71,7 @@ from mqlake.message import (
 )
 from mqlake.message.policy import Policy, names_with
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import ZERO_SIZE, MappedFile, U8Array
+from mqlake.store.files.mapped_file import ZERO_SIZE, MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.appender import (
     Appended,
@@ -82,7 +83,7 @@ from mqlake.store.log.appender import (
     Written,
     no_room,
 )
-from mqlake.store.log.single_put import SinglePut
+from mqlake.store.log.fast_put import FastPut
 from mqlake.store.results import (
     APPEND_OK,
     AppendMessageResult,
@@ -137,14 +138,14 @@ class CommitLog:
         self._unchecked_max = min(config.max_message_size, PROPERTIES_LENGTH_MAX)
         self._prop_crc = config.enabled_append_prop_crc
         self._crc_tail_length = CRC32_TAIL_LENGTH if self._prop_crc else 0
-        self.single = SinglePut(
+        self.fast_put = FastPut(
             queue_offsets,
             self.appender.lock,
             _SPECIAL_PROPERTIES,
             self._unchecked_max,
             config.max_message_size,
         )
-        self.appender.on_file = self.single.use
+        self.appender.on_file = self.fast_put.use
 
     # ------------------------------------------------------------------ one message
 
@@ -215,7 +216,7 @@ class CommitLog:
         msg.store_timestamp = appended.store_timestamp
         msg.queue_offset = queue_offset
         msg.physical_offset = appended.wrote_offset
-        self.single.learn(msg, topic)
+        self.fast_put.learn(msg, topic)
         fields = (appended.wrote_offset, size, msg.store_host, appended.store_timestamp, queue_offset, None)
         return put_ok((APPEND_OK, *fields, advance or 1, appended.pagecache_rt))
 
@@ -306,7 +307,7 @@ class CommitLog:
     def learn_topic(self, topic: str) -> None:
         """Lets native code store messages of a topic of which this log has stored some."""
         if (known := self._topics.get(topic)) is not None:
-            self.single.learn_topic(topic, known[0])
+            self.fast_put.learn_topic(topic, known[0])
 
     def is_known_topic(self, topic: str) -> bool:
         """True if messages of this topic have been stored, as v1 records."""
@@ -335,7 +336,7 @@ class CommitLog:
                 )
             field, version = self._topics.get(batch.topic) or self._check_topic(batch.topic)
             result = self._put_batch(batch, field[version:], version)
-            self.single.learn(batch, field)
+            self.fast_put.learn(batch, field)
             return result
         except (MessageError, FormatError) as error:
             return _refusal(error)
@@ -392,7 +393,7 @@ class CommitLog:
         version: int,
         shared: bytes,
         mapped_file: MappedFile,
-        out: U8Array,
+        out: Bytes,
         queue_offset: int,
         store_timestamp: int,
     ) -> AppendedBatch:
@@ -463,7 +464,7 @@ class CommitLog:
     def close(self) -> None:
         """Closes the files. A put that comes too late finds no file to write to."""
         with self.appender.lock:
-            self.single.close()
+            self.fast_put.close()
             self.appender.write_to(None)
             self.files.close()
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from mqlake.formats.columns import Scan
+from mqlake.formats.columns import Bools, Scan
 from mqlake.formats.record import (
     CRC32_TAIL_LENGTH,
     END_FILE_MIN_BLANK_LENGTH,
@@ -89,10 +88,10 @@ def fence_off(
         start += size
 
 
-def are_fillers(scan: Scan) -> npt.NDArray[np.bool_]:
+def are_fillers(scan: Scan) -> Bools:
     """Which records of a scan are fillers."""
     ids = [number for number, topic in enumerate(scan.topics) if topic in (FILLER_TOPIC, SHORT_FILLER_TOPIC)]
     if not ids:
         return np.zeros(len(scan), np.bool_)
-    found: npt.NDArray[np.bool_] = np.isin(scan.topic_id, ids) & ((scan.sys_flag & _ROLLBACK) == _ROLLBACK)
+    found: Bools = np.isin(scan.topic_id, ids) & ((scan.sys_flag & _ROLLBACK) == _ROLLBACK)
     return found

@@ -29,7 +29,7 @@ import numpy as np
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreCorruptError
-from mqlake.formats.columns import Scan
+from mqlake.formats.columns import Bytes, Scan
 from mqlake.formats.record import (
     END_FILE_MIN_BLANK_LENGTH,
     RecordKind,
@@ -37,7 +37,7 @@ from mqlake.formats.record import (
     encode_blank,
     store_timestamp,
 )
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.log.filler import FILLER_SIZE_MIN
 from mqlake.store.log.log_reader import Hole, IsKnown, LogChunk, LogReader, end_of_whole
 
@@ -156,7 +156,7 @@ class LogEndFinder:
             holes_seen = len(walk.holes)
             if torn_size and not found.fences and self._is_stale(chunk, last_timestamp):
                 break
-            self._take(chunk, found, pending)
+            self._judge_chunk(chunk, found, pending)
         self._refuse_half_a_record(found)
         if self._append_time is not None:
             return LogEnd(end, last_timestamp)
@@ -176,7 +176,7 @@ class LogEndFinder:
 
     # ------------------------------------------------------------------ one chunk
 
-    def _take(self, chunk: LogChunk, found: LogEnd, pending: list[_Gap]) -> None:
+    def _judge_chunk(self, chunk: LogChunk, found: LogEnd, pending: list[_Gap]) -> None:
         """Judges the gaps before the chunk's whole records; those after the last one stay pending."""
         scan, torn = chunk.scan, set(self.torn_records(chunk))
         position, size = scan.position, scan.size
@@ -290,7 +290,7 @@ class LogEndFinder:
 TORN = "a part of the record never reached the disk"
 
 
-def may_be_torn(array: U8Array, start: int, end: int) -> bool:
+def may_be_torn(array: Bytes, start: int, end: int) -> bool:
     """True if a power cut can have left these bytes, which began as a record. A sector that never came, or was written
     while the record was being copied, ends with zeros; a record without its size begins with them."""
     ends = np.arange(start - start % SECTOR + SECTOR, end, SECTOR)
@@ -328,6 +328,6 @@ def torn_records(chunk: LogChunk, flushed_until: int) -> list[int]:
     return sorted(found)
 
 
-def _lacks_sector(array: U8Array, start: int, end: int) -> bool:
+def _lacks_sector(array: Bytes, start: int, end: int) -> bool:
     borders = [start, *range(start - start % SECTOR + SECTOR, end, SECTOR), end]
     return any(not array[a:b].any() for a, b in itertools.pairwise(borders))

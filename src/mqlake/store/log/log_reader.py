@@ -28,10 +28,10 @@ import numpy as np
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
-from mqlake.formats.columns import Scan, ScanRoom, ScanStop, find_record, scan_records
+from mqlake.formats.columns import Bytes, Scan, ScanRoom, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile, U8Array
+from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.misnamed import raise_if_misnamed
 
@@ -63,7 +63,7 @@ class LogChunk:
     scan: Scan
     start: int
     end: int
-    array: U8Array
+    array: Bytes
 
     @property
     def path(self) -> str:
@@ -91,7 +91,7 @@ class RecordChunk(Protocol):
     @property
     def path(self) -> str: ...
     @property
-    def array(self) -> U8Array: ...
+    def array(self) -> Bytes: ...
     @property
     def scan(self) -> Scan: ...
     @property
@@ -100,7 +100,7 @@ class RecordChunk(Protocol):
     def end(self) -> int: ...
 
 
-def end_of_whole(array: U8Array, scan: Scan) -> int:
+def end_of_whole(array: Bytes, scan: Scan) -> int:
     """Position after the last whole record of `scan`: `scan.end`, or one record less.
 
     RocketMQ writes a record from front to back, its size first, so while it runs (or after its crash) the newest
@@ -113,15 +113,15 @@ def end_of_whole(array: U8Array, scan: Scan) -> int:
     return scan.end if array[last] else int(scan.position[-1])
 
 
-Read = Callable[[int, int], U8Array]
+Read = Callable[[int, int], Bytes]
 """(start, end) -> these bytes of a file."""
-ScanAt = Callable[[U8Array, int], Scan]
+ScanAt = Callable[[Bytes, int], Scan]
 """(bytes, their physical offset) -> the records in them."""
 
 
 def scan_pieces(
     read: Read, scan_at: ScanAt, start: int, limit: int, base: int, piece_bytes: int, most: int
-) -> Iterator[tuple[int, U8Array, Scan]]:
+) -> Iterator[tuple[int, Bytes, Scan]]:
     """The records of [start, limit) of a file whose physical offset is `base`, a piece at a time: its position, its
     bytes and their scan. A record begins at `start`; the last scan says why they end. A piece grows up to `most` bytes
     until it holds a record."""
@@ -146,7 +146,7 @@ def end_of_records(
 ) -> tuple[int, ScanStop]:
     """Position after the last whole record from `start` (where one begins) on, and why the records end there."""
 
-    def scan_at(array: U8Array, offset: int) -> Scan:
+    def scan_at(array: Bytes, offset: int) -> Scan:
         return scan_records(array, 0, len(array), offset, check_crc=False)
 
     end, stop = start, ScanStop.LIMIT
@@ -158,7 +158,7 @@ def end_of_records(
 def end_in_file(mapped_file: MappedFile, start: int = 0) -> tuple[int, ScanStop]:
     """As end_of_records(), of a mapped file; what was read does not stay in memory."""
 
-    def read(first: int, last: int) -> U8Array:
+    def read(first: int, last: int) -> Bytes:
         mapped_file.evict(0, first)
         return mapped_file.array[first:last]
 
@@ -329,7 +329,7 @@ class LogReader:
         """At most `max_records` records of one file, from `position` (where one begins) to `limit`."""
         return self._scan(mapped_file.array, position, limit, mapped_file.file_from_offset, max_records)
 
-    def _scan(self, array: U8Array, position: int, limit: int, base: int, max_records: int) -> Scan:
+    def _scan(self, array: Bytes, position: int, limit: int, base: int, max_records: int) -> Scan:
         return scan_records(
             array,
             position,
@@ -374,7 +374,7 @@ class LogReader:
     def _chunks_of(
         self,
         mapped_file: MappedFile,
-        array: U8Array,
+        array: Bytes,
         first: int,
         position: int,
         limit: int,
@@ -400,7 +400,7 @@ class LogReader:
 
         Only `work` finds the bytes of the records in a chunk's `array`.
         """
-        buffers: SimpleQueue[U8Array] = SimpleQueue()
+        buffers: SimpleQueue[Bytes] = SimpleQueue()
         for _ in range(SCANNERS):
             buffers.put(np.empty(BUFFER_PIECES * PIECE_BYTES, np.uint8))
         with (
@@ -442,7 +442,7 @@ class LogReader:
                 yield _Piece(mapped_file, position, limit, limit)
 
     def _scan_piece(
-        self, piece: _Piece, work: Callable[[LogChunk], T], buffers: SimpleQueue[U8Array]
+        self, piece: _Piece, work: Callable[[LogChunk], T], buffers: SimpleQueue[Bytes]
     ) -> list[tuple[LogChunk, T]] | None:
         """The chunks of the piece; None when its end is not where a record ends."""
         mapped_file = piece.mapped_file

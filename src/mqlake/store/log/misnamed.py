@@ -18,10 +18,9 @@ import os
 import numpy as np
 
 from mqlake.errors import StoreCorruptError
-from mqlake.formats.columns import scan_records
+from mqlake.formats.columns import Bytes, scan_records
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
-from mqlake.store.files.mapped_file import U8Array
 
 RENAMED = ".renamed"
 MAGIC_POSITION = 4
@@ -88,7 +87,7 @@ def copied_files(directory: str, file_size: int) -> dict[str, str]:
     return {path: right for path, right in found.items() if path not in mended}
 
 
-def own_offset(array: U8Array, physical_offset: int, file_size: int) -> int | None:
+def own_offset(array: Bytes, physical_offset: int, file_size: int) -> int | None:
     """The physical offset of the file whose records begin here, when it is another than `physical_offset`, at which
     this file lies; None when the file begins with a record of its own, or none."""
     claimed = _claim(array, 0, len(array))
@@ -98,7 +97,7 @@ def own_offset(array: U8Array, physical_offset: int, file_size: int) -> int | No
 
 
 def record_of_another_file(
-    array: U8Array, start: int, end: int, physical_offset: int, file_size: int
+    array: Bytes, start: int, end: int, physical_offset: int, file_size: int
 ) -> tuple[int, int] | None:
     """The first whole record in [start, end) of a file that lies at `physical_offset` which lies at its place, but in
     the wrong file: its position, and the physical offset of the file it belongs to. None when there is none."""
@@ -130,7 +129,7 @@ def _claims(directory: str, offsets: dict[str, int], file_size: int) -> list[tup
     return found
 
 
-def _claim(array: U8Array, position: int, limit: int) -> int | None:
+def _claim(array: Bytes, position: int, limit: int) -> int | None:
     """The physical offset that a whole record at `position` says; None when there is none."""
     if limit - position < RECORD_SIZE_MIN:
         return None

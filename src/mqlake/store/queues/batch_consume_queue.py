@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.formats.batch_consume_queue import (
     BCQ_DTYPE,
@@ -24,6 +23,7 @@ from mqlake.formats.batch_consume_queue import (
     BatchConsumeQueueUnit,
     encode_unit,
 )
+from mqlake.formats.columns import Bools
 from mqlake.store.files.file_pool import Buffer, FilePool
 from mqlake.store.queues.consume_queue import CqUnit, StoreTimeOf
 from mqlake.store.queues.unit_queue import UnitQueue, Units
@@ -47,8 +47,8 @@ class BatchConsumeQueue(UnitQueue):
         self.max_offset_in_queue = 0
 
     @staticmethod
-    def valid(units: Units) -> npt.NDArray[np.bool_]:
-        result: npt.NDArray[np.bool_] = (
+    def valid(units: Units) -> Bools:
+        result: Bools = (
             (units["offset"] >= 0)
             & (units["size"] > 0)
             & (units["msg_base_offset"] >= 0)

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-I64Array = npt.NDArray[np.int64]
-I32Array = npt.NDArray[np.int32]
+from mqlake.formats.columns import Int32s, Int64s
 
 
 def order_by_queue(
-    topic_id: I32Array, queue_id: I32Array, rows: I64Array | None = None
-) -> tuple[I64Array | slice, I64Array]:
+    topic_id: Int32s, queue_id: Int32s, rows: Int64s | None = None
+) -> tuple[Int64s | slice, Int64s]:
     """The rows (None: all) sorted by queue, and where in them each queue begins.
 
     All rows of a single queue come as a slice, which indexes without a copy.
@@ -34,14 +33,14 @@ def order_by_queue(
     return order if rows is None else rows[order], first
 
 
-def rows_by_queue(topic_id: I32Array, queue_id: I32Array, rows: I64Array | None = None) -> Iterator[I64Array]:
+def rows_by_queue(topic_id: Int32s, queue_id: Int32s, rows: Int64s | None = None) -> Iterator[Int64s]:
     """The rows (None: all) of one queue after the other, in the order of the log."""
     order, first = order_by_queue(topic_id, queue_id, rows)
     if len(first):
         yield from np.split(np.arange(len(topic_id)) if isinstance(order, slice) else order, first[1:])
 
 
-def _stable_order(keys: I64Array) -> npt.NDArray[np.intp]:
+def _stable_order(keys: Int64s) -> npt.NDArray[np.intp]:
     """Stable argsort of (topic id << 32 | queue id). Keys that fit 16 bits are sorted by counting, not comparing."""
     topic_ids, queue_ids = keys >> 32, keys & 0xFFFFFFFF
     span = int(queue_ids.max()) + 1

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from mqlake.formats.columns import Bools, Int64s
 from mqlake.formats.consume_queue import CQ_DTYPE, CQ_STORE_UNIT_SIZE, PRE_BLANK, PRE_BLANK_SIZE, UNIT
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExtUnit, decorate, is_ext_address
 from mqlake.store.files.file_pool import Buffer, FilePool, PooledFile
 from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
-from mqlake.store.queues.unit_queue import CHUNK, I64Array, UnitQueue, Units
+from mqlake.store.queues.unit_queue import CHUNK, UnitQueue, Units
 from mqlake.store.results import BoundaryType
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ class ConsumeQueue(UnitQueue):
         self._read_to = -1
 
     @staticmethod
-    def valid(units: Units) -> npt.NDArray[np.bool_]:
-        result: npt.NDArray[np.bool_] = (units["offset"] >= 0) & (units["size"] > 0)
+    def valid(units: Units) -> Bools:
+        result: Bools = (units["offset"] >= 0) & (units["size"] > 0)
         return result
 
     @staticmethod
@@ -119,7 +119,7 @@ class ConsumeQueue(UnitQueue):
 
     # ------------------------------------------------------------------ writing
 
-    def put_units(self, first_queue_offset: int, units: Units, store_times: I64Array) -> None:
+    def put_units(self, first_queue_offset: int, units: Units, store_times: Int64s) -> None:
         """Units of consecutive messages, the first of which is the queue's message `first_queue_offset`.
 
         Those that are there already are passed over. OSError: nothing of it is visible, nothing has moved.

@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.errors import FormatError
+from mqlake.formats.columns import Int64s
 from mqlake.formats.consume_queue_ext import (
     END_BLANK_DATA_LENGTH,
     END_OF_FILE,
@@ -36,7 +36,6 @@ from mqlake.store.files.pooled_file_queue import PooledFileQueue
 
 logger = logging.getLogger(__name__)
 
-I64Array = npt.NDArray[np.int64]
 
 # a unit without a bit map
 PLAIN_UNIT = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("store_time", ">i8"), ("bit_map_size", ">i2")])
@@ -97,7 +96,7 @@ class ConsumeQueueExt:
         self.files.write(offset, encode_unit(unit))
         return decorate(offset)
 
-    def put_many(self, tags_codes: I64Array, store_times: I64Array) -> I64Array:
+    def put_many(self, tags_codes: Int64s, store_times: Int64s) -> Int64s:
         """Appends a unit without a bit map for each; their addresses. OSError."""
         units = np.zeros(len(tags_codes), PLAIN_UNIT)
         units["size"] = MIN_EXT_UNIT_SIZE
@@ -131,7 +130,7 @@ class ConsumeQueueExt:
             logger.error("%s: no unit at offset %d: %s", self.files.directory, offset, error)
             return None
 
-    def tags_codes(self, codes: I64Array) -> I64Array:
+    def tags_codes(self, codes: Int64s) -> Int64s:
         """The same with what is at those that are addresses; what cannot be read stays its own address."""
         where = np.flatnonzero(codes <= MAX_ADDRESS)
         if len(where):
@@ -139,7 +138,7 @@ class ConsumeQueueExt:
             codes[where] = self._codes_at(codes[where])
         return codes
 
-    def _codes_at(self, addresses: I64Array) -> I64Array:
+    def _codes_at(self, addresses: Int64s) -> Int64s:
         result = addresses.copy()
         positions = addresses ^ np.int64(-(1 << 63))  # undecorate()
         done = 0

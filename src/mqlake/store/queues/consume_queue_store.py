@@ -21,7 +21,7 @@ import numpy as np
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreError
 from mqlake.formats.batch_consume_queue import BCQ_DTYPE, INVALID_COMPACTED_OFFSET, BatchConsumeQueueUnit
-from mqlake.formats.columns import DispatchColumns, Scan, layout, units_by_queue
+from mqlake.formats.columns import DispatchColumns, Int64s, Scan, layout, units_by_queue
 from mqlake.formats.consume_queue import CQ_DTYPE
 from mqlake.message import UNSEEN_FLAG, is_system_topic
 from mqlake.store.config import MessageStoreConfig
@@ -31,7 +31,7 @@ from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
 from mqlake.store.queues.lost_ends import LostEnds, QueueEnd
-from mqlake.store.queues.unit_queue import I64Array, Units
+from mqlake.store.queues.unit_queue import Units
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ class PreparedUnits(NamedTuple):
     """Units of one scan's records, back to back, and what belongs to each; `runs` as in QueueUnits."""
 
     units: Units
-    store_time: I64Array
-    inner: I64Array | None
+    store_time: Int64s
+    inner: Int64s | None
     """Three rows, when not each record is one message at its own place: queue offset, base, and number."""
     runs: list[list[int]]
     topics: list[bytes]
@@ -450,7 +450,7 @@ class ConsumeQueueStore:
         return sum(queue.files.total_size for queue in self)
 
 
-def _batch_units(units: Units, store_time: I64Array, base: I64Array, number: I64Array) -> Units:
+def _batch_units(units: Units, store_time: Int64s, base: Int64s, number: Int64s) -> Units:
     """Units of a batch consume queue; records with impossible counts get none."""
     result = np.zeros(len(units), BCQ_DTYPE)
     for name in ("offset", "size", "tags_code"):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from mqlake.formats.columns import Scan
+from mqlake.formats.columns import Bools, Int64s, Scan
 from mqlake.formats.record import RecordPlace, why_not_at
 from mqlake.message import UNSEEN_FLAG
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue import CqUnit
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
-from mqlake.store.queues.unit_queue import I64Array, Units
-
-Bools = npt.NDArray[np.bool_]
+from mqlake.store.queues.unit_queue import Units
 
 
 def points_to(queue: Queue | None, queue_offset: int, physical_offset: int) -> bool:
@@ -32,7 +29,7 @@ def is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
     return points_to(queue, int(scan.queue_offset[record]), int(scan.physical_offset[record]))
 
 
-def leads_to(queue: Queue | None, scan: Scan, rows: I64Array) -> Bools:
+def leads_to(queue: Queue | None, scan: Scan, rows: Int64s) -> Bools:
     """Which rows of one queue, in the order of the log, have a unit at the place that they say."""
     found = np.zeros(len(rows), np.bool_)
     if queue is None or not len(rows):

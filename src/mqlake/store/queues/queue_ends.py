@@ -24,11 +24,9 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
-from mqlake.store.queues.lost_ends import QueueEnd
+from mqlake.store.queues.lost_ends import Place, QueueEnd
 
 logger = logging.getLogger(__name__)
-
-Place = tuple[str, int]
 
 QUEUES_MAX = 1 << 31
 """Queues of a topic whose entry does not say how many it has."""

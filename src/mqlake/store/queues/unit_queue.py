@@ -23,13 +23,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.formats.columns import Bools
 from mqlake.store.files.file_pool import FilePool, PooledFile
 from mqlake.store.files.pooled_file_queue import UNFLUSHED_FILES_MAX, PooledFileQueue
 
 logger = logging.getLogger(__name__)
 
 Units = npt.NDArray[np.void]
-I64Array = npt.NDArray[np.int64]
 
 SEARCH_WINDOW = 64 * 1024
 CHUNK = 256 * 1024
@@ -77,7 +77,7 @@ class UnitQueue(ABC):
 
     @staticmethod
     @abstractmethod
-    def valid(units: Units) -> npt.NDArray[np.bool_]:
+    def valid(units: Units) -> Bools:
         """Which units hold something; the first that does not is where the data ends."""
 
     @staticmethod

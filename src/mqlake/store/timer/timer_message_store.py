@@ -25,10 +25,10 @@ from dataclasses import astuple
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.base.throttled_log import ThrottledLog
 from mqlake.errors import FormatError
+from mqlake.formats.columns import Int64s
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.timer import (
     MAGIC_DEFAULT,
@@ -84,7 +84,7 @@ CHUNK = 512
 ROUND_CHUNKS = 8
 """Chunks that are put into the wheel before the next look at what is due."""
 RETRY_S = 0.1
-COMES_BACK_S = 0.001
+REQUEUE_LOOK_S = 0.001
 METRICS_FLUSH_S = 5.0
 RECOUNT_S = 3600.0
 CLEAN_S = 30.0
@@ -142,7 +142,7 @@ class TimerMessageStore:
         self._is_open = False
         self._unflushed = False
         self._next_flush = self._next_metrics = self._next_clean = self._next_recount = 0.0
-        self._dequeue_from = self._awaited = 0
+        self._dequeue_from = self._rolled_until = 0
         self._done_until = -1
         self.rescue = Rescue(f"{config.config_dir}/{RESCUE_FILE}")
         self._log_begins = 0
@@ -257,11 +257,11 @@ class TimerMessageStore:
         self._count_lost()
         if caught_up and self.is_dequeuing:
             self._move_out(self.rescue.asked)
-        self._look_after()
+        self._do_regular_work()
         if not caught_up and not self._config.timer_stop_enqueue:
             return 0.0
-        if not self._is_back():
-            self._stop.wait(COMES_BACK_S)
+        if not self._rolled_are_requeued():
+            self._stop.wait(REQUEUE_LOOK_S)
             return 0.0
         now = self._clock_ms()
         return (self._step(now) + self.precision_ms - now + 0.5) / 1000
@@ -335,7 +335,7 @@ class TimerMessageStore:
         batch = _Batch(self._wheel)
         for physical_offset, size, _ in units.tolist():
             if size != PRE_BLANK_SIZE:
-                self._take(batch, offset, physical_offset, size)
+                self._enqueue_one(batch, offset, physical_offset, size)
             offset += 1
         if not self._put_all(batch.expired):
             return  # stopped: the chunk is read again
@@ -357,7 +357,7 @@ class TimerMessageStore:
         if self._queue_offset >= self._replay.replay_until and self._replay.rolled:
             self._replay.rolled.clear()
 
-    def _take(self, batch: _Batch, queue_offset: int, physical_offset: int, size: int) -> None:
+    def _enqueue_one(self, batch: _Batch, queue_offset: int, physical_offset: int, size: int) -> None:
         """Puts one message into the wheel, or among those that are stored at once."""
         replay = self._replay
         if len(replay.known):
@@ -478,7 +478,7 @@ class TimerMessageStore:
         while (
             self.curr_read_time_ms < self.curr_write_time_ms and self.is_dequeuing and not self._stop.is_set()
         ):
-            if not self._is_back():
+            if not self._rolled_are_requeued():
                 return
             time_ms = self._wheel.next_in_use(self.curr_read_time_ms, self.curr_write_time_ms)
             if time_ms > self.curr_read_time_ms:
@@ -491,15 +491,15 @@ class TimerMessageStore:
             self._advance(time_ms + self.precision_ms)
             self._flush_if_due()
 
-    def _is_back(self) -> bool:
+    def _rolled_are_requeued(self) -> bool:
         """True if what was rolled, and is due in one of the next steps, is in the wheel. It is so after some time
         away: later steps would go before it, and a message before the recall that was rolled."""
-        if self._awaited and self.is_dequeuing and not self._config.timer_stop_enqueue:
+        if self._rolled_until and self.is_dequeuing and not self._config.timer_stop_enqueue:
             queue = timer_queue(self._store)
             end = queue.max_offset_in_queue if queue is not None else 0
-            if not self._store.is_dispatched_until(self._awaited) or self._queue_offset < end:
+            if not self._store.is_dispatched_until(self._rolled_until) or self._queue_offset < end:
                 return False
-        self._awaited = 0
+        self._rolled_until = 0
         return True
 
     def _advance(self, time_ms: int) -> None:
@@ -580,7 +580,7 @@ class TimerMessageStore:
         if not self._store_all(messages):
             return False
         if comes_back:
-            self._awaited = self._store.max_phy_offset
+            self._rolled_until = self._store.max_phy_offset
         self.cancelled += cancelled
         if counts:
             self.metrics.add(counts, self._clock_ms())
@@ -721,7 +721,7 @@ class TimerMessageStore:
                     until,
                 )
 
-    def _waiting_before(self, until: int) -> npt.NDArray[np.int64]:
+    def _waiting_before(self, until: int) -> Int64s:
         known = self.rescue.moved_until
         return waiting_before(self._log, until, known, self.curr_read_time_ms, self.precision_ms)
 
@@ -754,7 +754,7 @@ class TimerMessageStore:
             self.flush()
             self._next_flush = time.monotonic() + self._config.timer_flush_interval_ms / 1000
 
-    def _look_after(self) -> None:
+    def _do_regular_work(self) -> None:
         self._flush_if_due()
         now = time.monotonic()
         if now >= self._next_metrics:

@@ -14,9 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.errors import FormatError
+from mqlake.formats.columns import Int64s
 from mqlake.formats.timer import MAGIC_DELETE, MAGIC_ROLL, TIMER_UNIT_SIZE
 from mqlake.message import java_hash
 from mqlake.store.timer.timer_log import TimerLog, Units
@@ -90,8 +90,8 @@ def _waiting(log: TimerLog, read_time: int, precision_ms: int, rescue: Rescue) -
         yield units[waits]
 
 
-def _steps(units: Units, precision_ms: int) -> npt.NDArray[np.int64]:
-    steps: npt.NDArray[np.int64] = (units["write_time"].astype(np.int64) + units["delay"]) // precision_ms
+def _steps(units: Units, precision_ms: int) -> Int64s:
+    steps: Int64s = (units["write_time"].astype(np.int64) + units["delay"]) // precision_ms
     return steps
 
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mqlake.errors import FormatError
+from mqlake.formats.columns import Int64s
 from mqlake.formats.timer import MAGIC_DELETE, NO_SLOT, TIMER_UNIT_SIZE
 from mqlake.message import PROPERTY_TIMER_DEQUEUE_MS, PROPERTY_TIMER_ENQUEUE_MS, TIMER_TOPIC
 from mqlake.store.log.log_reader import LogReader
@@ -39,7 +40,7 @@ from mqlake.store.timer.timer_record import (
     number_of,
     read_timer_record,
 )
-from mqlake.store.timer.timer_wheel import Int64s, TimerWheel
+from mqlake.store.timer.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 

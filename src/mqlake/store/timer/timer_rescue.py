@@ -11,9 +11,9 @@ file timermoved keeps. A disk that is full takes no copies; then the file goes, 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from mqlake.base.durable import write_durably
+from mqlake.formats.columns import Int64s
 from mqlake.store.timer.timer_log import TimerLog
 
 FILE_NAME = "timermoved"
@@ -61,9 +61,7 @@ class Rescue:
         return physical_offset < self.moved_until or position in self.done
 
 
-def waiting_before(
-    log: TimerLog, until: int, moved_until: int, read_time: int, precision_ms: int
-) -> npt.NDArray[np.int64]:
+def waiting_before(log: TimerLog, until: int, moved_until: int, read_time: int, precision_ms: int) -> Int64s:
     """Positions of the units that are not due at `read_time`, and lead to [moved_until, until) of the commit log."""
     found = [np.empty(0, np.int64)]
     for position, units in log.chunks():

@@ -18,6 +18,7 @@ import numpy as np
 
 from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.errors import FormatError
+from mqlake.formats.columns import Int64s
 from mqlake.formats.timer import MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE, SLOTS_TOTAL, TIMER_WHEEL_SIZE
 from mqlake.message import (
     PROPERTY_REAL_QUEUE_ID,
@@ -31,7 +32,7 @@ from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_record import TimerRecord, number_of, read_timer_record
 from mqlake.store.timer.timer_recovery import Slots, timer_queue, waiting_units
-from mqlake.store.timer.timer_wheel import Int64s, TimerWheel
+from mqlake.store.timer.timer_wheel import TimerWheel
 
 CHUNK = 4096
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.base.durable import fsync_dir, make_dirs
+from mqlake.formats.columns import Int64s
 from mqlake.formats.timer import (
     NO_POSITION,
     NO_SLOT,
@@ -30,7 +31,6 @@ from mqlake.formats.timer import (
 
 logger = logging.getLogger(__name__)
 
-Int64s = npt.NDArray[np.int64]
 _PAGE = 4096
 _TWICE = 2 * SLOTS_TOTAL
 _LOOK_AHEAD = 4096

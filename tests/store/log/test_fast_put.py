@@ -1,4 +1,4 @@
-"""SinglePut: the same records and results as CommitLog.put_message, and nothing changed where it declines."""
+"""FastPut: the same records and results as CommitLog.put_message, and nothing changed where it declines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import encode_message
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag, MessageTimeUp
 from mqlake.store import DefaultMessageStore, PutMessageStatus, open_store
-from mqlake.store.log import single_put
-from mqlake.store.log.single_put import SinglePut
+from mqlake.store.log import fast_put
+from mqlake.store.log.fast_put import FastPut
 from mqlake.store.results import PutMessageResult
 from tests.waiting import until
 
@@ -37,15 +37,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DefaultMessageSt
         yield opened
 
 
-def ready(store: DefaultMessageStore) -> SinglePut:
+def ready(store: DefaultMessageStore) -> FastPut:
     """The store's, which knows the topic T and both hosts."""
-    single = store.commit_log.single
+    fast = store.commit_log.fast_put
     for host in (HOST, OTHER_HOST):
         assert store.put_message(usual(born_host=host)).is_ok
-    until(lambda: single.put is not single_put._decline)
+    until(lambda: fast.put is not fast_put._decline)
     # the first put has asked for pages to be made writable: until they are, puts go the other way
-    until(lambda: put_single(store, usual()) is not None)
-    return single
+    until(lambda: put_fast(store, usual()) is not None)
+    return fast
 
 
 def usual(body: bytes = b"body", **fields: object) -> MessageExtBrokerInner:
@@ -67,13 +67,13 @@ def usual_batch(blob: bytes, **fields: object) -> MessageExtBatch:
 BLOB = encode_messages([Message("T", b"first", tags="A"), Message("T", b"second")])
 
 
-def put_single(store: DefaultMessageStore, message: MessageExtBrokerInner) -> PutMessageResult | None:
-    return store.commit_log.single.put(message)
+def put_fast(store: DefaultMessageStore, message: MessageExtBrokerInner) -> PutMessageResult | None:
+    return store.commit_log.fast_put.put(message)
 
 
 def put_surely(store: DefaultMessageStore, message: MessageExtBrokerInner) -> PutMessageResult:
     """Alone, after what fills the file or waits for pages has gone the other way."""
-    while (result := put_single(store, message)) is None:
+    while (result := put_fast(store, message)) is None:
         assert store.put_message(usual(bytes(20_000))).is_ok
     return result
 
@@ -136,7 +136,7 @@ class TestPut:
         )
         batch = usual_batch(blob, **fields)
         first = store.commit_log.queue_offsets.get(("T", batch.queue_id), 0)
-        counted = store.commit_log.single.puts
+        counted = store.commit_log.fast_put.puts
         result = put_surely(store, batch)
         appended = result.append_result
         assert appended is not None and result.is_ok and appended.record_offsets is not None
@@ -158,7 +158,7 @@ class TestPut:
         )
         assert store.max_phy_offset == at
         assert store.commit_log.queue_offsets["T", batch.queue_id] == first + len(items)
-        assert store.commit_log.single.puts == counted + len(items)
+        assert store.commit_log.fast_put.puts == counted + len(items)
         assert (appended.msg_id or "").count(",") == len(items) - 1
 
     def test_a_property_without_a_value_is_left_out(self, store: DefaultMessageStore) -> None:
@@ -192,7 +192,7 @@ class TestPut:
                 fields = {"queue_id": number, "born_timestamp": time_ms, "properties": properties}
                 put_surely(store, usual(body, born_host=host, flag=number, **fields))
                 put_surely(store, usual_batch(blob, born_host=host, queue_id=number))
-                assert put_single(store, declined) is None
+                assert put_fast(store, declined) is None
             after = [sys.getrefcount(one) for one in held]
         assert after == before
 
@@ -206,14 +206,14 @@ class TestPut:
                 assert result is not None
                 taken.append((60 + number % 2, result.logics_offset, body))
 
-        before = store.commit_log.single.puts
+        before = store.commit_log.fast_put.puts
         threads = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert store.wait_until_dispatched(30)
-        assert store.commit_log.single.puts > before + 1000
+        assert store.commit_log.fast_put.puts > before + 1000
         for queue_id in (60, 61):
             bodies = {offset: body for queue, offset, body in taken if queue == queue_id}
             assert sorted(bodies) == list(range(1000))
@@ -270,7 +270,7 @@ class TestDecline:
         ids=lambda fields: repr(fields)[:40].partition(" at 0x")[0],
     )
     def test_what_is_not_usual(self, store: DefaultMessageStore, fields: dict[str, Any]) -> None:
-        until(lambda: put_single(store, usual()) is not None)
+        until(lambda: put_fast(store, usual()) is not None)
         self.declines(store, usual(**fields))
 
     @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ class TestDecline:
         ids=lambda fields: repr(fields)[:40].partition(" at 0x")[0],
     )
     def test_a_batch_that_is_not_usual(self, store: DefaultMessageStore, fields: dict[str, Any]) -> None:
-        until(lambda: put_single(store, usual_batch(BLOB)) is not None)
+        until(lambda: put_fast(store, usual_batch(BLOB)) is not None)
         self.declines(store, usual_batch(**{"blob": BLOB, **fields}))
 
     def test_a_slot_that_is_not_set(self, store: DefaultMessageStore) -> None:
@@ -314,12 +314,12 @@ class TestDecline:
         put_surely(store, usual())
 
     def declines(self, store: DefaultMessageStore, message: MessageExtBrokerInner) -> None:
-        before = store.max_phy_offset, dict(store.commit_log.queue_offsets), store.commit_log.single.puts
-        assert put_single(store, message) is None
+        before = store.max_phy_offset, dict(store.commit_log.queue_offsets), store.commit_log.fast_put.puts
+        assert put_fast(store, message) is None
         assert (
             store.max_phy_offset,
             dict(store.commit_log.queue_offsets),
-            store.commit_log.single.puts,
+            store.commit_log.fast_put.puts,
         ) == before
 
 
@@ -338,35 +338,35 @@ class TestWhen:
         with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE, **settings}) as store:
             for _ in range(3):
                 assert store.put_message(usual()).is_ok
-            single = store.commit_log.single
-            assert single.put(usual()) is None
+            fast = store.commit_log.fast_put
+            assert fast.put(usual()) is None
 
     def test_not_once_the_store_shuts_down(self, tmp_path: Path) -> None:
         with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE}) as store:
-            single = ready(store)
-        assert single.put(usual()) is None
+            fast = ready(store)
+        assert fast.put(usual()) is None
         assert store.put_message(usual()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
     def test_a_put_waits_for_the_disk_where_it_has_to(self, tmp_path: Path) -> None:
         settings = {"mappedFileSizeCommitLog": FILE_SIZE, "flushDiskType": "SYNC_FLUSH"}
         with open_store(tmp_path, settings) as store:
             ready(store)
-            before = store.commit_log.single.puts
+            before = store.commit_log.fast_put.puts
             for put in (store.put_message, lambda m: store.async_put_message(m).result()):
                 assert put(usual()).is_ok
                 assert store.flushed_where == store.max_phy_offset
-            assert store.commit_log.single.puts == before + 2
+            assert store.commit_log.fast_put.puts == before + 2
 
     def test_a_notification_that_fails_loses_nothing(self, tmp_path: Path) -> None:
         with open_store(tmp_path, {"mappedFileSizeCommitLog": FILE_SIZE}) as store:
-            single = ready(store)
+            fast = ready(store)
             called = []
 
             def fail() -> None:
                 called.append(1)
                 raise RuntimeError
 
-            single.open(store.running_flags, np.ones(1, np.int64), fail)
+            fast.open(store.running_flags, np.ones(1, np.int64), fail)
             assert put_surely(store, usual()).is_ok
             assert called
 
@@ -384,9 +384,9 @@ class TestCounts:
                 window,
             )
 
-        until(lambda: put_single(store, usual()) is not None)
+        until(lambda: put_fast(store, usual()) is not None)
         before = counted()
-        result = put_single(store, usual())
+        result = put_fast(store, usual())
         assert result is not None and result.append_result is not None
         size = result.append_result.wrote_bytes
         assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, size, 1, size, 1]
@@ -404,10 +404,10 @@ class TestCounts:
 
     def test_each_says_how_long_it_held_the_lock(self, store: DefaultMessageStore) -> None:
         ready(store)
-        before = store._single.histogram()
+        before = store._fast_put.histogram()
         appended = store.put_message(usual()).append_result
         assert appended is not None and len(appended) == 9
-        after = store._single.histogram()
+        after = store._fast_put.histogram()
         assert [n for n, count in enumerate(after) if count != before[n]] == [appended.pagecache_rt]
 
     def test_a_slow_one_is_logged_by_whoever_looks_first(
@@ -415,9 +415,9 @@ class TestCounts:
     ) -> None:
         put_surely(store, usual(bytes(77)))
         size = (
-            store._single._native.slow_size
+            store._fast_put._native.slow_size
         )  # on a busy machine a put before this one may have been the slowest
-        store._single._native.slow_ms = 700  # as if the disk had stood still
+        store._fast_put._native.slow_ms = 700  # as if the disk had stood still
         store._warn_of_slow_puts()
         text = f"[NOTIFYME] put held the log's lock for 700 ms: topic T, body {size} bytes"
         until(lambda: caplog.messages == [text], "the put is named")

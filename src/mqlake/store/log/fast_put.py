@@ -1,4 +1,4 @@
-"""SinglePut: a usual message or batch, from the object to the log and the result in one call of native code.
+"""FastPut: a usual message or batch, from the object to the log and the result in one call of native code.
 
 put(message) ──▶ native.single.NativePut.put ──▶ PutMessageResult
                           └──▶ None: CommitLog.put_message does it
@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from mqlake import native
+from mqlake.formats.columns import Int64s
 from mqlake.message import HOST_BYTES, Host, MessageExtBatch, MessageExtBrokerInner
 from mqlake.native.serving import HISTOGRAM_SIZE
 from mqlake.store.files.mapped_file import MappedFile
@@ -24,7 +22,6 @@ HOSTS_MAX = 4096
 BATCH_MAX = 64 * 1024
 """Bytes: others do not stand still for long while one is written."""
 
-Int64s = npt.NDArray[np.int64]
 Put = Callable[[MessageExtBrokerInner], PutMessageResult | None]
 
 
@@ -34,7 +31,7 @@ class Flags(Protocol):
     flag_bits: int
 
 
-class SinglePut:
+class FastPut:
     """`put(message)` is a PutMessageResult, or None when CommitLog.put_message has to do it: until open(), and of a
     message whose topic or hosts are not known.
 
