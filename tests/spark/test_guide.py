@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.live.options import READ_OPTIONS, WRITE_OPTIONS
-from mqlake.lake.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
 from mqlake.spark.error_messages import when_workers_start
+from mqlake.spark.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
+from mqlake.spark.rocketmq.options import READ_OPTIONS, WRITE_OPTIONS
 from mqlake.spark.rocketmq.sink import COLUMNS as SINK_COLUMNS
 from tests.documents import snippets
 from tests.interop.brokers import MqlakeBroker

@@ -37,12 +37,12 @@ from mqlake.errors import (
 from mqlake.formats.record import encode_record
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.live.cluster import Cluster, Live, Queue, missing, scans_of
-from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, _scanned, divided
 from mqlake.lake.options import Mode
 from mqlake.message import Message, MessageSysFlag, crc32, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.rocketmq import sink as rocketmq_sink
+from mqlake.spark.rocketmq.options import read_options
 from mqlake.spark.rocketmq.source import RocketMQDataSource
 from tests.client.consume.test_undecodable import poisoned
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
@@ -616,7 +616,7 @@ def test_errors_in_spark(spark: SparkSession) -> None:
 
 def test_what_other_sources_call_topics_is_pointed_to() -> None:
     with pytest.raises(ConfigError, match="unknown option 'topic'; did you mean 'subscribe'"):
-        ReadOptions.parse({"namesrvAddr": "n:1", "topic": "T"})
+        read_options({"namesrvAddr": "n:1", "topic": "T"})
 
 
 def test_division() -> None:
@@ -680,7 +680,7 @@ def test_records_that_a_broker_gives_out_damaged_are_left_out(caplog: pytest.Log
         host = host_bytes(("127.0.0.1", 1))
         return encode_record(b"body", crc32(b"body"), 0, 0, offset, 0, 0, 1, host, 2, host, 0, 0, b"T", b"")
 
-    given = ReadOptions.parse({"namesrvAddr": "n:1", "subscribe": "T", "mode": "dropMalformed"})
+    given = read_options({"namesrvAddr": "n:1", "subscribe": "T", "mode": "dropMalformed"})
     queue = Queue("T", "b", 0)
     for position in (3, 7, 86, 89):
         damaged = bytearray(record_at(11))

@@ -93,9 +93,7 @@ def _named(position: Position, bounds: Mapping[Queue, tuple[int, int]]) -> Queue
                 break
     if left:
         (topic, name), *_ = left
-        raise ConfigError(
-            f"option {position.option!r} names queue {name} of topic {topic}, which is not there"
-        )
+        raise ConfigError(f"{position.name} names queue {name} of topic {topic}, which is not there")
     return found
 
 

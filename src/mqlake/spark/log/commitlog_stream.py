@@ -45,7 +45,7 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
         super().__init__(options)
         if options.end.kind is not PositionKind.LATEST:
-            raise ConfigError(f"option {options.end.option!r} is for a batch; a stream has no end")
+            raise ConfigError(f"{options.end.name} is for a batch; a stream has no end")
         self._options = options
         self._columns = columns
 

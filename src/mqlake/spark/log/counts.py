@@ -37,11 +37,12 @@ from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, packed_flags, read_selected
 from mqlake.lake.offsets import PositionKind
-from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
+from mqlake.lake.options import LogOptions
 from mqlake.lake.plan import plan_read
 from mqlake.message import UNSEEN_FLAG
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.log.commitlog import CommitLogReader
+from mqlake.spark.options import OPTIONS, listed, log_options, named, option_texts
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import check_same, table_schemas
 
@@ -114,7 +115,7 @@ def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **option
     """The groups of these stores with SUMS; options as `commitlog` (`verify` is `none` unless it is given).
 
     Local stores with no more than HERE_BYTES_MAX to read are counted at once, others when Spark needs the result.
-    Raises what LogOptions.parse() and parse_by() raise, NotAStoreError and its like; counting at once raises what
+    Raises what log_options() and parse_by() raise, NotAStoreError and its like; counting at once raises what
     plan_read() and read_selected() raise.
     """
     given = option_texts(paths, {"verify": "none", "splitSize": "256m", "by": by, **options})
@@ -163,7 +164,7 @@ class CommitLogCountsDataSource(DataSource):
     def parsed(self) -> tuple[LogOptions, list[Key]]:
         given = named(self.options, COUNT_OPTIONS)
         keys = parse_by(given.pop("by", ""))
-        return LogOptions.parse(given), keys
+        return log_options(given), keys
 
     def schema(self) -> StructType:
         options, keys = self.parsed()

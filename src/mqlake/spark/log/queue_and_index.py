@@ -26,9 +26,10 @@ from mqlake.lake.log.grouped import grouped
 from mqlake.lake.log.queue_files import BATCH, IndexTable, QueueFile, index_files, queue_files
 from mqlake.lake.log.splits import bounded
 from mqlake.lake.log.topics import check_topics
-from mqlake.lake.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
+from mqlake.lake.options import LogOptions
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
+from mqlake.spark.options import INDEX_OPTIONS, QUEUE_OPTIONS, count, log_options, named
 from mqlake.spark.schema import check_same, table_schemas
 
 _QUEUE_SPARK, _QUEUE_ARROW = table_schemas(
@@ -110,7 +111,7 @@ class MqIndexDataSource(DataSource):
 
 
 def _checked(given: Mapping[str, str], known: Sequence[str] = QUEUE_OPTIONS) -> LogOptions:
-    options = LogOptions.parse(given, known)
+    options = log_options(given, known)
     for storage in options.stores:
         storage.check()
     return options

@@ -20,6 +20,7 @@ from mqlake.metaq.store.columns import Damage, Records
 from mqlake.spark.metaq.locations import Piece, read_piece
 from mqlake.spark.metaq.options import MetaqOptions, schemas
 from mqlake.spark.metaq.segments import Split
+from mqlake.spark.positions import ENDING, STARTING
 
 
 @dataclass
@@ -65,14 +66,12 @@ def read_partition(
 def _error(damage: Damage, options: MetaqOptions) -> MqlakeError:
     """Returns the error for damage: a wrong offset in an option if it names this place, as offsets at which no
     record begins look like damage."""
-    for position, offset, what in (
-        (options.start, damage.offset, "begins"),
-        (options.end, damage.end, "ends"),
+    for position, option, offset, what in (
+        (options.start, STARTING[0], damage.offset, "begins"),
+        (options.end, ENDING[0], damage.end, "ends"),
     ):
         if offset in position.queues.values():
-            return ConfigError(
-                f"{damage.file}: no record {what} at offset {offset}, which {position.option!r} names"
-            )
+            return ConfigError(f"{damage.file}: no record {what} at offset {offset}, which {option!r} names")
     return damage.error()
 
 

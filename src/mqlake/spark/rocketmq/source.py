@@ -25,12 +25,13 @@ from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError
 from mqlake.lake.live.cluster import Live
-from mqlake.lake.live.options import ReadOptions, WriteOptions
+from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, read_range
 from mqlake.lake.live.rows import needed
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.requirements import require_stream_readers
+from mqlake.spark.rocketmq.options import WriteOptions, read_options
 from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.schema import check_user_schema, spark_schema
 
@@ -47,17 +48,17 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        return spark_schema(ReadOptions.parse(self.options).columns)
+        return spark_schema(read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RocketMQReader(ReadOptions.parse(self.options, stream=False), check_user_schema(schema))
+        return RocketMQReader(read_options(self.options, stream=False), check_user_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         require_stream_readers()
         from mqlake.spark.rocketmq.pop import RocketMQPopReader
         from mqlake.spark.rocketmq.stream import RocketMQStreamReader
 
-        options = ReadOptions.parse(self.options, stream=True)
+        options = read_options(self.options, stream=True)
         reader = RocketMQStreamReader if options.pop_group is None else RocketMQPopReader
         return reader(options, check_user_schema(schema))
 
