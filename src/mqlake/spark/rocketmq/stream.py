@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.lake.live.cluster import Live, Queue
@@ -132,13 +132,10 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
                     f"{queue}: it had been read up to {offset}; the broker has up to {ends[queue]}",
                 )
         left = {queue: max(0, end - known.get(queue, lows.get(queue, 0))) for queue, end in ends.items()}
-        if isinstance(limit, ReadMaxRows) and sum(left.values()) > limit.max_rows:
-            share = limit.max_rows / sum(left.values())
-            ends = {
-                queue: end - left[queue] + min(left[queue], max(1, int(left[queue] * share)))
-                for queue, end in ends.items()
-            }
-        return ends
+        shares = self._shares(left, limit)
+        if shares is None:
+            return ends
+        return {queue: end - left[queue] + min(left[queue], shares[queue]) for queue, end in ends.items()}
 
     def _asked_for(self, known: QueueOffsets) -> QueueOffsets:
         """Returns the offsets of the topics that are still subscribed to."""
