@@ -91,6 +91,7 @@ _OF_SOURCES = {
     "filters",
     "options",
     "positions",
+    "partitions",
     "error_messages",
     "requirements",
     "stream_readers",

@@ -42,7 +42,7 @@ def test_the_snippets_run(
             )
             when_workers_start(functools.partial(exec, compile(code, str(GUIDE), "exec"), names))
         paid = source(options(broker, "Paid"))
-        until(lambda: sum(part.end - part.start for part in paid.partitions()) >= 30)
+        until(lambda: sum(part.task.end - part.task.start for part in paid.partitions()) >= 30)
     assert names["spark"] is spark
     assert "all sound" in capfd.readouterr().out
     for directory in ("parquet", "stream", "orders"):

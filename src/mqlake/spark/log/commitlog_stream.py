@@ -32,7 +32,7 @@ from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, Mode
 from mqlake.lake.plan import splits_of
 from mqlake.spark.error_messages import short_errors
-from mqlake.spark.log.log_partition import LogPartition, as_partitions
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 Logs = list[WholeLog]
@@ -145,7 +145,7 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
 
     # ------------------------------------------------------------------ batches
 
-    def partitions(self, start: Json, end: Json) -> list[LogPartition]:
+    def partitions(self, start: Json, end: Json) -> list[TaskPartition[LogTask]]:
         before, upto = LogOffsets.from_json(start), LogOffsets.from_json(end)
         self._compare(before, upto.topics)
         found: list[LogTask] = []
@@ -183,7 +183,7 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         return [*tasks, *tasks_of(splits, self._options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, LogPartition):
+        if isinstance(partition, TaskPartition):
             yield from read_task(partition.task, self._options, (), self._columns)
 
 

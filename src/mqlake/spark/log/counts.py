@@ -43,6 +43,7 @@ from mqlake.message import UNSEEN_FLAG
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.options import OPTIONS, listed, log_options, named, option_texts
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import check_same, table_schemas
 
@@ -183,13 +184,6 @@ def _schemas(keys: Sequence[Key]) -> tuple[StructType, pa.Schema]:
     return table_schemas({**{key.column: COLUMNS[key.column] for key in keys}, **SUMS})
 
 
-@dataclass
-class CountPartition(InputPartition):
-    """A task as Spark hands it to an executor."""
-
-    task: CountTask
-
-
 @short_errors
 class _CountReader(CommitLogReader):
     """Filters are not taken: Spark would apply to the groups what was meant for records."""
@@ -202,13 +196,12 @@ class _CountReader(CommitLogReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        return [CountPartition(task) for task in count_tasks(self._options, self._keys)]
+        return [*as_partitions(count_tasks(self._options, self._keys))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, CountPartition):
-            return
-        for found in counts_of(partition.task, self._options, self._keys):
-            yield from found.to_batches()
+        if isinstance(partition, TaskPartition):
+            for found in counts_of(partition.task, self._options, self._keys):
+                yield from found.to_batches()
 
 
 # ---------------------------------------------------------------------- tasks

@@ -21,7 +21,8 @@ from mqlake.lake.offsets import EARLIEST
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.metaq.locations import Offsets, PartitionKey, Piece, end_after, resolve
 from mqlake.spark.metaq.options import MetaqOptions
-from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
+from mqlake.spark.metaq.partition import Pieces, partitions_of, read_pieces
+from mqlake.spark.partitions import TaskPartition
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 Json = dict[str, dict[str, int]]
@@ -91,7 +92,7 @@ class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
 
     # ------------------------------------------------------------------ batches
 
-    def partitions(self, start: Json, end: Json) -> list[MetaqPartition]:
+    def partitions(self, start: Json, end: Json) -> list[TaskPartition[Pieces]]:
         starts, ends = from_json(start), from_json(end)
         changed = {part: last for part, last in ends.items() if starts.get(part, -1) != last}
         if not changed:
@@ -117,5 +118,5 @@ class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
         return partitions_of(pieces, self._options.split_size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, MetaqPartition):
-            yield from read_partition(partition, self._options, self._columns)
+        if isinstance(partition, TaskPartition):
+            yield from read_pieces(partition.task, self._options, self._columns)

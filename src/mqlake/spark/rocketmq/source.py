@@ -30,9 +30,9 @@ from mqlake.lake.live.ranges import QueueRange, read_range
 from mqlake.lake.live.rows import needed
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.requirements import require_stream_readers
 from mqlake.spark.rocketmq.options import WriteOptions, read_options
-from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.schema import check_user_schema, spark_schema
 
 
@@ -94,9 +94,9 @@ class RocketMQReader(FilteredReader):
         self._options = options
         self._columns = columns
 
-    def partitions(self) -> list[QueuePartition]:
+    def partitions(self) -> list[TaskPartition[QueueRange]]:
         return as_partitions(needed(self._options, self._conditions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, QueueRange):
-            yield from read_range(partition, self._options, self._columns, self._conditions)
+        if isinstance(partition, TaskPartition):
+            yield from read_range(partition.task, self._options, self._columns, self._conditions)

@@ -38,7 +38,7 @@ from mqlake.lake.live.ranges import (
 )
 from mqlake.lake.offsets import EARLIEST, LastMessage
 from mqlake.spark.error_messages import short_errors
-from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
                 )
         return {queue: offset for queue, offset in known.items() if self._options.asks_for(queue.topic)}
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[QueuePartition]:
+    def partitions(self, start: Offsets, end: Offsets) -> list[TaskPartition[QueueRange]]:
         (starts, _), (ends, lasts) = from_json(start), from_json(end)
         changed = [queue for queue, offset in ends.items() if starts.get(queue, -1) != offset]
         if not changed:
@@ -188,5 +188,5 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
             logger.warning("offsets of group %s are not committed: %s", group, error)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, QueueRange):
-            yield from read_range(partition, self._options, self._columns)
+        if isinstance(partition, TaskPartition):
+            yield from read_range(partition.task, self._options, self._columns)
