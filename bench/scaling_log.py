@@ -207,8 +207,8 @@ def queues(directory: Path, size: float) -> dict[str, float]:
 def planning(directory: Path, size: float) -> dict[str, float]:
     """What a driver does before a query's tasks begin."""
     from mqlake.lake.heads.writer import HeadsWriter
-    from mqlake.lake.options import LogOptions
     from mqlake.lake.plan import plan_read
+    from mqlake.spark.options import log_options
 
     root = directory / "store"
     begin = make_files(root, int(size))
@@ -230,7 +230,7 @@ def planning(directory: Path, size: float) -> dict[str, float]:
             began = time.process_time()
             HeadsWriter(str(root)).run()
             figures["writing heads: CPU ms"] = (time.process_time() - began) * 1e3
-        parsed = LogOptions.parse({"path": str(root), "splitSize": str(SPLIT), **options})
+        parsed = log_options({"path": str(root), "splitSize": str(SPLIT), **options})
         plan_read(parsed)
         began = time.process_time()
         found = plan_read(parsed)

@@ -86,7 +86,16 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"errors", "base"},
     "__main__": {"cli"},
 }
-_OF_SOURCES = {"schema", "filters", "error_messages", "requirements", "stream_readers"}
+_OF_SOURCES = {
+    "schema",
+    "filters",
+    "options",
+    "positions",
+    "partitions",
+    "error_messages",
+    "requirements",
+    "stream_readers",
+}
 WITHIN: dict[str, set[str]] = {
     "store.files": {"config"},
     "store.log": {"config", "results", "files"},

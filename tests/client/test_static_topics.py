@@ -36,7 +36,6 @@ from mqlake.client.static_topics import (
     remapped,
     rounded_up,
 )
-from mqlake.console.queries.messages import pull_range
 from mqlake.errors import MappingError, SendError
 from mqlake.remoting.bodies.admin import TopicOffset, TopicStatsTable
 from mqlake.remoting.bodies.topic import (
@@ -306,7 +305,7 @@ def test_what_an_operator_sees_are_logical_queues(tmp_path):
         }
         assert (await admin.message_at(queue_of("T", 1), 10_000)).body == b"body"
         assert (await admin.message_at(queue_of("T", 1), 2)).queue_offset == 2
-        pulled = await pull_range(admin, queue_of("T", 1), 0, 10_001)
+        pulled = await admin.messages_in(queue_of("T", 1), 0, 10_001)
         assert [(each.queue_id, each.queue_offset) for each in pulled] == [
             (1, 0),
             (1, 1),

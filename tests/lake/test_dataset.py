@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ import pyarrow.dataset
 import pytest
 
 import mqlake.lake
-from mqlake.errors import ConfigError, NotAStoreError, StoreCorruptError, UnknownKeyError
+from mqlake.errors import ConfigError, MqlakeError, NotAStoreError, StoreCorruptError, UnknownKeyError
 from mqlake.lake import dataset as module
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.schema import COLUMNS
@@ -197,18 +198,51 @@ def test_bad_input(every_kind: Path, tmp_path: Path) -> None:
         mqlake.lake.scan(every_kind, columns=["topik"])
     with pytest.raises(ConfigError, match="there is no topic 'Topic-77'"):
         mqlake.lake.scan(every_kind, "Topic-77").to_table()
-    with pytest.raises(ConfigError, match="verify"):
-        mqlake.lake.scan(every_kind, verify="maybe")
     with pytest.raises(NotAStoreError):
         mqlake.lake.scan(tmp_path / "nothing")
-    with pytest.raises(
-        ConfigError, match=r"^end is 'tomorrow'; it can be a datetime"
-    ):  # and no option of Spark's
-        mqlake.lake.scan(every_kind, end="tomorrow")
     log = mqlake.lake.scan(every_kind)
     for call in (log.get_fragments, lambda: log.filter(pc.scalar(True)), lambda: log.sort_by("topic")):
         with pytest.raises(NotImplementedError):
             call()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"start": "latest"}, "start is 'latest'; a batch cannot begin there"),
+        ({"end": "earliest"}, "end is 'earliest'; a batch cannot end there"),
+        ({"end": "tomorrow"}, "end is 'tomorrow'; it can be a datetime"),
+        ({"start": -5}, "start is -5; it can be"),
+        ({"start": {"Topic-1": {"0": -3}}}, "start is {'Topic-1': {'0': -3}}; offsets of queues are such as"),
+        ({"start": {"Topic-1": 7}}, "start is {'Topic-1': 7}; offsets of queues are such as"),
+        ({"start": 1 << 40}, "start is 1099511627776, but the log of"),
+        ({"topics": [], "end": 0}, "topics names none"),
+        ({"columns": ["topic", "topic"]}, "columns must name columns, each once"),
+        ({"verify": "maybe"}, "verify is 'maybe'; it can be none, crc or full"),
+        ({"mode": "lenient"}, "mode is 'lenient'; it can be failFast, permissive or dropMalformed"),
+        ({"unpack": "false"}, "unpack is 'false'; it can be True or False"),
+        ({"skipping": "sampled"}, "skipping is 'sampled'; it can be True, False or 'known'"),
+    ],
+)
+def test_errors_name_the_argument(every_kind: Path, given: dict[str, Any], said: str) -> None:
+    """They named options of Spark's, such as startingOffsets, which nobody had given."""
+    with pytest.raises(MqlakeError, match=f"^{re.escape(said)}"):
+        mqlake.lake.scan(every_kind, **given).count_rows()
+
+
+def test_a_place_that_nothing_opens() -> None:
+    with pytest.raises(ConfigError, match=r"^path is 's4://bucket/store': Protocol not known: s4"):
+        mqlake.lake.scan("s4://bucket/store")
+
+
+def test_offsets_of_numpy(every_kind: Path) -> None:
+    """As they come out of a DataFrame."""
+    offsets = mqlake.lake.scan(every_kind, unpack=False).to_table(columns=["physicalOffset"]).to_pandas()
+    half = offsets["physicalOffset"].iloc[len(offsets) // 2]
+    assert (
+        mqlake.lake.scan(every_kind, start=half, unpack=False).count_rows()
+        == len(offsets) - len(offsets) // 2
+    )
 
 
 def test_a_filter_on_offsets_reads_less(every_kind: Path) -> None:

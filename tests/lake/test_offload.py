@@ -15,7 +15,8 @@ from click.testing import CliRunner
 import mqlake.lake
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, StoreError, WrongFileSizeError
-from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.options import LogOptions
 from mqlake.lake.plan import plan_read
 from mqlake.store.archive.offload import offload
 from tests.lake.heads.logs import random_records, write_log
@@ -148,13 +149,9 @@ def test_heads_come_along_and_say_what_to_read(
         assert rows_of(found) == rows_of(whole.filter(question).select(COLUMNS)) and found.num_rows < 80
         # heads, how the log ends that they are of, and what of it is read
         assert s3.requests["GET"] <= 3 * len(files) + found.num_rows + LISTINGS
+    storage, archive = (Storage.at(where, s3.options) for where in (str(store), place))
     planned = plan_read(
-        LogOptions.parse(
-            option_texts(
-                [str(store)],
-                {"archive": place, "storageOptions": s3.options, "topics": "t7", "unpack": False},
-            )
-        )
+        LogOptions(stores=(storage,), archive=archive, topics=frozenset({"t7"}), unpack=False)
     )
     assert planned.bytes_to_read < planned.bytes_of_log / 3
     fs, name = fsspec.filesystem("s3", **s3.options), f"{place}/heads/{files[0].name}.parquet"

@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 
 import mqlake.spark
 from mqlake.client.produce.transaction_producer import LocalTransactionState
-from mqlake.lake.live.options import WriteOptions
 from mqlake.spark.rocketmq.epochs import Decision, Epochs
+from mqlake.spark.rocketmq.options import WriteOptions
 from mqlake.spark.rocketmq.sink import RocketMQExactlyOnceWriter
 from mqlake.spark.rocketmq.source import RocketMQDataSource
 from mqlake.spark.session_helper import QUICK_JAVA

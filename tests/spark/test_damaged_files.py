@@ -17,10 +17,9 @@ from mqlake.errors import (
     WrongFileSizeError,
 )
 from mqlake.lake.arrow.schema import CORRUPT_COLUMN
-from mqlake.lake.log.storage import Storage
-from mqlake.lake.options import LogOptions
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
+from mqlake.spark.options import log_options
 from mqlake.store.file_sizes import detect_settings
 from tests.spark.log.test_queue_and_index import ConsumeQueueDataSource, MqIndexDataSource, rows
 from tests.spark.stores import SETTINGS, copy_store, decoded, log_files
@@ -33,7 +32,7 @@ def read(root: Path, **options: str) -> tuple[list[int], list[str]]:
     columns = (
         ["physicalOffset", CORRUPT_COLUMN] if options.get("mode") == "permissive" else ["physicalOffset"]
     )
-    reader = CommitLogReader(LogOptions.parse({"path": str(root), "unpack": "false", **options}), columns)
+    reader = CommitLogReader(log_options({"path": str(root), "unpack": "false", **options}), columns)
     return told(
         row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()
     )
@@ -41,7 +40,7 @@ def read(root: Path, **options: str) -> tuple[list[int], list[str]]:
 
 def stream(root: Path, **options: str) -> tuple[list[int], list[str]]:
     given = {"path": str(root), "unpack": "false", "maxBytesPerTrigger": "3000", **options}
-    reader = CommitLogStreamReader(LogOptions.parse(given), ["physicalOffset", CORRUPT_COLUMN])
+    reader = CommitLogStreamReader(log_options(given), ["physicalOffset", CORRUPT_COLUMN])
     found: list[dict[str, Any]] = []
     at, limit = reader.initialOffset(), reader.getDefaultReadLimit()
     while (end := reader.latestOffset(at, limit)) != at:
@@ -119,7 +118,7 @@ def read_meanwhile(
 ) -> tuple[list[int], list[str]]:
     """As read(), with a file damaged between planning and reading."""
     given = {"path": str(root), "unpack": "false", "splitSize": "5000", **options}
-    reader = CommitLogReader(LogOptions.parse(given), ["physicalOffset", CORRUPT_COLUMN])
+    reader = CommitLogReader(log_options(given), ["physicalOffset", CORRUPT_COLUMN])
     parts = reader.partitions()
     damage(log_files(root)[1])
     return told(row for part in parts for batch in reader.read(part) for row in batch.to_pylist())
@@ -201,4 +200,4 @@ def test_an_index_that_was_cut_short_skips_nothing(every_kind: Path, tmp_path: P
 
 def test_a_place_that_nothing_opens() -> None:
     with pytest.raises(ConfigError, match="option 'path' is 's4://bucket/store': Protocol not known: s4"):
-        Storage("s4://bucket/store").check()
+        log_options({"path": "s4://bucket/store"}).stores[0].check()

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.live.options import READ_OPTIONS, WRITE_OPTIONS
-from mqlake.lake.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
 from mqlake.spark.error_messages import when_workers_start
+from mqlake.spark.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
+from mqlake.spark.rocketmq.options import READ_OPTIONS, WRITE_OPTIONS
 from mqlake.spark.rocketmq.sink import COLUMNS as SINK_COLUMNS
 from tests.documents import snippets
 from tests.interop.brokers import MqlakeBroker
@@ -42,7 +42,7 @@ def test_the_snippets_run(
             )
             when_workers_start(functools.partial(exec, compile(code, str(GUIDE), "exec"), names))
         paid = source(options(broker, "Paid"))
-        until(lambda: sum(part.end - part.start for part in paid.partitions()) >= 30)
+        until(lambda: sum(part.task.end - part.task.start for part in paid.partitions()) >= 30)
     assert names["spark"] is spark
     assert "all sound" in capfd.readouterr().out
     for directory in ("parquet", "stream", "orders"):

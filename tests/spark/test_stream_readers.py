@@ -29,6 +29,9 @@ class Reader(LimitedStreamReader[str]):
     def _ends(self) -> dict[str, int]:
         return {"store": self.end}
 
+    def shares(self, left: dict[str, int], limit: ReadLimit) -> object:
+        return self._shares(left, limit)
+
     @property
     def target(self) -> object:
         return self._target
@@ -50,3 +53,17 @@ def test_available_now_is_what_there_was_at_the_start() -> None:
     reader.prepareForTriggerAvailableNow()
     reader.end = 9
     assert reader.target == {"store": 5}
+
+
+def test_a_limit_is_shared_by_what_is_left() -> None:
+    """A place that got nothing would never be read beside a large one."""
+    left = {"large": 9_000, "small": 999, "tiny": 1}
+    shares = Reader(SourceOptions()).shares
+    assert (
+        shares(left, ReadMaxRows(100))
+        == shares(left, ReadMaxBytes(100))
+        == {"large": 90, "small": 9, "tiny": 1}
+    )
+    assert shares(left, ReadMaxRows(10_000)) == left
+    assert shares({"read": 0}, ReadMaxRows(5)) == {"read": 1}
+    assert shares(left, ReadAllAvailable()) is None

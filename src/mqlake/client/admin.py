@@ -74,6 +74,12 @@ T = TypeVar("T")
 
 ADMIN_GROUP = "CID_MQLAKE_ADMIN"
 """The producer group that the test messages of send() are from."""
+END_OF_QUEUE = -1
+"""The time that means the end of every queue."""
+QUEUES_AT_ONCE = 16
+"""Queues of a topic that are asked about at the same time."""
+PULL_MESSAGES = 32
+"""Messages that one pull asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,10 +441,29 @@ class Admin(Service):
         answers = await self._on_route(topic, lambda at: self.brokers.query_topic_consume_by_who(at, topic))
         return set().union(*answers)
 
+    async def consumed_offsets(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Returns the offset that the group has in each queue where it has one."""
+        stats = await self.examine_consume_stats(group, topic)
+        return {queue: at.consumer_offset for queue, at in stats.offset_table.items()}
+
+    async def offsets_at(self, topic: str, timestamp: int) -> dict[MessageQueue, int]:
+        """Returns the offsets to which reset_offset_by_timestamp() would move a group."""
+        stats = await self.examine_topic_stats(topic)
+        if timestamp == END_OF_QUEUE:
+            return {queue: at.max_offset for queue, at in stats.offset_table.items()}
+        turns = asyncio.Semaphore(QUEUES_AT_ONCE)
+
+        async def find(queue: MessageQueue) -> int:
+            async with turns:
+                return await self.brokers.search_offset(await self.queue_address(queue), queue, timestamp)
+
+        found = await _all(map(find, stats.offset_table))
+        return dict(zip(stats.offset_table, found, strict=True))
+
     async def reset_offset_by_timestamp(
         self, topic: str, group: str, timestamp: int, *, is_force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Moves the group to `timestamp` (ms; -1: the end of every queue); returns the new offsets.
+        """Moves the group to `timestamp` (ms; END_OF_QUEUE: the end of every queue); returns the new offsets.
 
         Without `is_force` offsets only move back. Connected consumers continue from there at once.
         """
@@ -541,6 +566,21 @@ class Admin(Service):
                 f"it holds {place.min_offset} to {place.max_offset}"
             )
         return messages[0]
+
+    async def messages_in(self, queue: MessageQueue, start: int, end: int) -> list[MessageExt]:
+        """The messages of a queue in [start, end). Fewer where some are gone."""
+        address = await self.queue_address(queue)
+        found: list[MessageExt] = []
+        while start < end:
+            pulled, place = await self.brokers.pull_message(
+                address, queue.topic, queue.queue_id, start, min(PULL_MESSAGES, end - start)
+            )
+            found += [message for message in pulled if message.queue_offset < end]
+            following = max(place.next_begin_offset, pulled[-1].queue_offset + 1 if pulled else 0)
+            if following <= start:
+                break
+            start = following
+        return found
 
     async def recall_message(self, topic: str, recall_handle: str) -> str:
         """Cancels a timer message that is not due yet, by the handle that its sender got; its id. MessageError."""

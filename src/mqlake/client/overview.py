@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mqlake.client.admin import Admin
+from mqlake.client.admin import QUEUES_AT_ONCE, Admin
 from mqlake.errors import MqlakeError, RemotingError, ResponseError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.admin import (
@@ -24,8 +24,6 @@ from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.static_topic import is_mock_broker
 
 DAY_MS = 24 * 3600 * 1000
-AT_ONCE = 16
-"""Questions about queues."""
 
 
 async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
@@ -53,7 +51,7 @@ async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple
 async def stored_since(admin: Admin, stats: TopicStatsTable, since: int) -> int:
     """Messages of a topic that were stored at `since` (ms since 1970) or later and are still there."""
     addresses = {broker.name: broker.address for broker in await admin.masters()}
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(QUEUES_AT_ONCE)
 
     async def of_queue(queue: MessageQueue, at: TopicOffset) -> int:
         if at.last_update_timestamp < since:

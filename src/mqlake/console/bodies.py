@@ -66,13 +66,7 @@ def _format(text: str) -> _Format:
     require_modules("pyarrow", "fastavro", "ptars", command="pip install 'mqlake[bodies]'")
     from mqlake.lake.bodies.body_format import BodyFormat
 
-    message = ""
-    if kind == "protobuf":
-        file, _, message = file.partition("#")
-    options: dict[str, Any] = {kind.replace("-", "_"): file}
-    found = BodyFormat.given(message=message, **options)
-    assert found is not None
-    return _Format(pattern, kind, found.decoder())
+    return _Format(pattern, kind, BodyFormat.parse(rest).decoder())
 
 
 def _decoded(format: _Format, body: bytes) -> Decoded:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -18,22 +17,19 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.lake.arguments import Moment, names_in, shared_options, stores_at
 from mqlake.lake.arrow.expressions import columns_of, conditions_of
 from mqlake.lake.arrow.filters import Condition
-from mqlake.lake.arrow.schema import arrow_schema
+from mqlake.lake.arrow.schema import COLUMNS, ON_REQUEST, arrow_schema
 from mqlake.lake.bodies.body_format import BodyColumns, BodyFormat, format_of
 from mqlake.lake.bodies.decoder import BODY, REASON, UNDECODED, VALUE
 from mqlake.lake.bodies.inference import SAMPLE
 from mqlake.lake.log.tasks import read_task
-from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.options import VERIFY, LogOptions, archive_of, one_of
 from mqlake.lake.plan import plan_read
 
 if TYPE_CHECKING:
     from mqlake.lake.live.options import ReadOptions
-
-Moment = int | str | datetime | Mapping[str, Mapping[str, int]] | None
-"""A physical offset, a time (datetime), `earliest`, `latest`, or offsets of queues: {"topic": {"0": 123}}."""
-
 
 Options: TypeAlias = "LogOptions | ReadOptions"
 
@@ -222,7 +218,7 @@ def scan(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     topics: str | Iterable[str] | None = None,
     *,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     start: Moment = None,
     end: Moment = None,
     keys: str | Iterable[str] | None = None,
@@ -259,24 +255,31 @@ def scan(
     Raises UnknownKeyError for an unknown column, ConfigError for an invalid value, NotAStoreError and
     ForeignFormatError for a place that is no store.
     """
-    given: dict[str, object] = {"verify": verify, "mode": mode, "unpack": unpack, "skipping": skipping}
-    for name, listed in (("topics", topics), ("keys", keys), ("columns", columns)):
-        if listed is not None:
-            given[name] = [listed] if isinstance(listed, str) else list(listed)
-    given |= _position("start", "starting", start) | _position("end", "ending", end)
+    given: dict[str, Any] = {"columns": columns, "start": start, "end": end, "mode": mode, "unpack": unpack}
     options: Options
-    if archive is not None:
-        given["archive"] = archive
     if namesrv is not None:
         if path is not None or keys is not None or storage_options or archive:
             raise ConfigError(
                 "path, archive, keys and storage_options are for store directories, not for brokers"
             )
-        options = _of_brokers(
-            {"namesrvAddr": namesrv, "accessKey": access_key, "secretKey": secret_key}, given
-        )
+        options = _of_brokers(namesrv, access_key, secret_key, names_in("topics", topics), given)
     else:
-        options = _of_stores(path, storage_options, given)
+        stores = stores_at(path, storage_options or {})
+        if not isinstance(skipping, bool) and skipping != "known":
+            raise ConfigError(f"skipping is {skipping!r}; it can be True, False or 'known'")
+        options = LogOptions(
+            stores=stores,
+            archive=None if archive is None else archive_of("archive", archive, stores),
+            topics=None if topics is None else frozenset(names_in("topics", topics)),
+            keys=None if keys is None else frozenset(names_in("keys", keys)),
+            verify=one_of("verify", verify, VERIFY),
+            skipping=skipping is not False,
+            known_topics=skipping == "known",
+            **shared_options(**given, known=(*COLUMNS, *ON_REQUEST)),
+        )
+        for storage in stores:
+            storage.check()
+    options.check_batch()
     format = format_of(bodies)
     if format is not None and format.needs_sample:
         sample = LogScanner(options, [BODY], None).head(SAMPLE)
@@ -284,49 +287,20 @@ def scan(
     return LogDataset(options, format)
 
 
-def _position(argument: str, prefix: str, moment: Moment) -> dict[str, object]:
-    """Spark's option for it. ConfigError for a text that is no offset."""
-    if moment is None:
-        return {}
-    if isinstance(moment, datetime):
-        return {f"{prefix}Timestamp": moment.isoformat()}
-    if isinstance(moment, str):
-        text = moment.strip().lower()
-        if not (text in ("earliest", "latest") or text.isdecimal() or text.startswith("{")):
-            raise ConfigError(
-                f"{argument} is {moment!r}; it can be a datetime, earliest, latest, a physical offset (of a store), "
-                'or offsets of queues such as {"topic": {"0": 123}}'
-            )
-    return {f"{prefix}Offsets": dict(moment) if isinstance(moment, Mapping) else moment}
+def _of_brokers(
+    namesrv: str, access_key: str, secret_key: str, topics: Sequence[str], given: dict[str, Any]
+) -> ReadOptions:
+    from mqlake.lake.live.cluster import Cluster  # with the client
+    from mqlake.lake.live.options import MODES, ReadOptions
 
-
-def _of_stores(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
-    storage_options: Mapping[str, Any] | None,
-    given: dict[str, object],
-) -> LogOptions:
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path or ())
-    if storage_options:
-        given["storageOptions"] = dict(storage_options)
-    options = LogOptions.parse(option_texts([os.fspath(each) for each in paths], given))
-    options.check_batch()
-    for storage in options.stores:
-        storage.check()
-    return options
-
-
-def _of_brokers(place: Mapping[str, str], given: dict[str, object]) -> ReadOptions:
-    topics = given.pop("topics", None)
     if not topics:
         raise ConfigError("a scan of brokers needs the names of topics")
-    given.pop("verify")  # CRCs are checked always
-    given.pop("skipping")  # brokers find messages
-    named = {name: text for name, text in place.items() if text}
-    texts = option_texts([], {**given, **named, "subscribe": topics})
-    texts.pop("path")
-    from mqlake.lake.live.options import ReadOptions  # with the client
-
-    return ReadOptions.parse(texts, stream=False)
+    if not namesrv.strip():
+        raise ConfigError("namesrv is empty: host:port, several with ; between")
+    cluster = Cluster(namesrv, access_key=access_key, secret_key=secret_key)
+    return ReadOptions(
+        cluster=cluster, topics=tuple(topics), **shared_options(**given, modes=MODES, is_store=False)
+    )
 
 
 def _schema_of(options: Options, bodies: BodyColumns | None) -> pa.Schema:

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqlake.errors import ConfigError
+from mqlake.lake.arguments import stores_at
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
 from mqlake.lake.heads.parquet import rows_of
 from mqlake.lake.heads.schema import COLUMNS, SCHEMA
-from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid, source_of
+from mqlake.lake.heads.valid import Heads, open_valid, source_of
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
-from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.offsets import Position, PositionKind
+from mqlake.lake.options import LogOptions
 from mqlake.lake.plan import plan_read
 
 
@@ -54,7 +57,7 @@ class HeadsScanner(LogScanner):
                 if heads:
                     yield from self._of_heads(found.place, heads)
                 else:
-                    yield from self._of_log(LogOptions.parse(part_options(found, start, end)))
+                    yield from self._of_log(_part(found.storage, start, end))
 
     def _of_heads(self, place: Storage, heads: Sequence[Heads]) -> Iterator[pa.RecordBatch]:
         paths = [each.path for each in heads]
@@ -95,17 +98,15 @@ class HeadsDataset(LogDataset):
         return HeadsDataset, (self.options, self.place)
 
 
-def part_options(found: StoreHeads, start: int | None, end: int | None) -> dict[str, str]:
-    """The options of `commitlog` for the records between two physical offsets, as they are in heads; None: where the
-    log begins, and where it ends."""
-    given: dict[str, object] = {"columns": COLUMNS, "unpack": False}
+def _part(storage: Storage, start: int | None, end: int | None) -> LogOptions:
+    """A read of the records between two physical offsets, as they are in heads; None: where the log begins, and where
+    it ends."""
+    options = LogOptions(stores=(storage,), columns=tuple(COLUMNS), unpack=False)
     if start is not None:
-        given["startingOffsets"] = start
+        options = replace(options, start=Position(PositionKind.PHYSICAL, start, name="start"))
     if end is not None:
-        given["endingOffsets"] = end
-    if found.storage.options:
-        given["storageOptions"] = dict(found.storage.options)
-    return option_texts([found.storage.root], given)
+        options = replace(options, end=Position(PositionKind.PHYSICAL, end, name="end"))
+    return options
 
 
 def scan_heads(
@@ -119,9 +120,7 @@ def scan_heads(
 
     Raises NotAStoreError and ForeignFormatError for a place that is no store, ConfigError.
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    given = option_texts([os.fspath(each) for each in paths], {"columns": COLUMNS, "unpack": False})
-    options = LogOptions.parse(given)
+    options = LogOptions(stores=stores_at(path), columns=tuple(COLUMNS), unpack=False)
     if heads is not None and len(options.stores) > 1:
         raise ConfigError("`heads` is of one store: read several stores with their heads one by one")
     for storage in options.stores:

@@ -128,7 +128,7 @@ def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
     if not files and not any(queue_files(storage) for storage in stores):
         return
     for topic in sorted(topics - {file.topic for file in files}):
-        raise OffsetOutOfRangeError(f"option {position.option!r}: topic {topic} is not there")
+        raise OffsetOutOfRangeError(f"{position.name}: topic {topic} is not there")
     if position.kind is not PositionKind.QUEUES:
         return
     wanted = {name: offset for name, offset in position.queues.items() if offset >= 0}
@@ -141,6 +141,6 @@ def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
         if not any(low <= offset <= high for low, high in known):
             there = " and ".join(f"{low} to {high}" for low, high in known)
             raise OffsetOutOfRangeError(
-                f"option {position.option!r}: topic {topic}, queue {queue} "
+                f"{position.name}: topic {topic}, queue {queue} "
                 + (f"has offsets {there}, not {offset}" if known else "is not there")
             )

@@ -48,7 +48,7 @@ def register(spark: SparkSession) -> None:
 def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     """`spark.read.format("commitlog")` with the options checked here and now.
 
-    Raises what LogOptions.parse() raises, and NotAStoreError and its like for each of `paths`; Spark itself
+    Raises what log_options() raises, and NotAStoreError and its like for each of `paths`; Spark itself
     would wrap them in an exception of its own.
     """
     require_pyspark()

@@ -40,6 +40,19 @@ class LimitedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, G
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._ends()
 
+    @staticmethod
+    def _shares(left: Mapping[Place, int], limit: ReadLimit) -> Mapping[Place, int] | None:
+        """Returns how much of a batch's limit each place gets, by what is left to read of it; None: there is no limit.
+        At least 1, so that a place with little left does not wait for ever."""
+        if isinstance(limit, ReadMaxBytes):
+            most = limit.max_bytes
+        elif isinstance(limit, ReadMaxRows):
+            most = limit.max_rows
+        else:
+            return None
+        total = max(1, sum(left.values()))
+        return {place: max(1, size * most // total) for place, size in left.items()}
+
     def _ends(self) -> Mapping[Place, int]:
         """Returns the end of each place now."""
         raise NotImplementedError

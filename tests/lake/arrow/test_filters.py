@@ -9,9 +9,9 @@ from pyspark.sql import datasource as ds
 
 from mqlake.lake.arrow.filters import RowFilter
 from mqlake.lake.log.splits import Damage, open_window, splits_of_store, walk
-from mqlake.lake.options import LogOptions
 from mqlake.message import MessageExt
 from mqlake.spark.filters import conditions
+from mqlake.spark.options import log_options
 from tests.spark.stores import BORN, decoded, time_of
 
 MOMENT = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=BORN + 50)
@@ -50,7 +50,7 @@ def rolled_back(message: MessageExt) -> bool:
 def passing(root: Path, filters: list[ds.Filter], **options: str) -> list[int]:
     found = []
     wanted = RowFilter(
-        LogOptions.parse({"path": str(root), "unpack": "false", **options}), tuple(conditions(filters))
+        log_options({"path": str(root), "unpack": "false", **options}), tuple(conditions(filters))
     )
     for split in splits_of_store(str(root)):
         window = open_window(split)

@@ -17,9 +17,9 @@ from mqlake.formats.compression import compress_body
 from mqlake.formats.record import TOPIC_LENGTH_MAX_V1, encode_record
 from mqlake.lake.arrow import unpack
 from mqlake.lake.arrow.schema import COLUMNS
-from mqlake.lake.options import LogOptions
 from mqlake.message import Message, MessageExtBrokerInner, MessageSysFlag, crc32, host_bytes
 from mqlake.spark.log.commitlog import CommitLogReader
+from mqlake.spark.options import log_options
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, row_of, seen, write_inner_batches
 
@@ -28,7 +28,7 @@ ZSTD = MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.COMPRESSION_ZSTD_TYPE
 
 
 def rows(root: Path, *filters: ds.Filter, **options: str) -> list[dict[str, object]]:
-    reader = CommitLogReader(LogOptions.parse({"path": str(root), **options}), list(COLUMNS))
+    reader = CommitLogReader(log_options({"path": str(root), **options}), list(COLUMNS))
     reader.pushFilters(list(filters))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     found = [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]

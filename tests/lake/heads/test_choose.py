@@ -23,9 +23,11 @@ from mqlake.lake.heads import choose, valid
 from mqlake.lake.heads import rows as heads_rows
 from mqlake.lake.heads.choose import expression_of
 from mqlake.lake.heads.schema import SCHEMA
-from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.options import LogOptions
 from mqlake.lake.plan import ReadPlan, plan_read
 from mqlake.message import MessageExtBrokerInner
+from mqlake.spark.options import log_options, option_texts
 from mqlake.store import open_store
 from tests.lake.heads.logs import heads_of, random_records, write_all, write_log
 from tests.lake.test_dataset import expression, rows_of
@@ -56,7 +58,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(root: Path, filter: pc.Expression | None = None, **options: object) -> ReadPlan:
-    return plan_read(LogOptions.parse(option_texts([str(root)], options)), conditions_of(filter))
+    return plan_read(log_options(option_texts([str(root)], options)), conditions_of(filter))
 
 
 def without_queues(root: Path, to: Path) -> Path:
@@ -152,9 +154,7 @@ def test_random_questions_to_all_kinds_of_records(store: Path, unpack: bool, see
     rows, told = whole.to_pylist(), 0
     for _ in range(30):
         wanted = expression(rows, rng)
-        given = RowFilter(
-            LogOptions.parse(option_texts([str(store)], {"unpack": unpack})), conditions_of(wanted)
-        )
+        given = RowFilter(LogOptions(stores=(Storage(str(store)),), unpack=unpack), conditions_of(wanted))
         told += expression_of(given) is not None
         assert rows_of(log.to_table(filter=wanted)) == rows_of(whole.filter(wanted)), str(wanted)
     assert told > 5

@@ -80,12 +80,14 @@ def test_what_is_wrong_is_said(broker: Broker) -> None:
     for each, said in (
         ({}, "needs the names of topics"),
         ({"topics": "Orders", "path": "/data/store"}, "for store directories"),
-        ({"topics": "Orders", "start": 4096}, "can be earliest, latest"),
-        ({"topics": "Orders", "mode": "permissive"}, "mode"),
+        ({"topics": "Orders", "start": 4096}, "^start is 4096; it can be a datetime, earliest"),
+        ({"topics": "Orders", "start": "latest"}, "^start is 'latest'; a batch cannot begin there"),
+        ({"topics": "Orders", "mode": "permissive"}, "^mode is 'permissive'; it can be failFast or drop"),
+        ({"topics": "Orders", "start": {"Orders": {"broker-a:9": 3}}}, "^start names queue broker-a:9 of"),
     ):
         with pytest.raises(ConfigError, match=said):
-            mqlake.lake.scan(namesrv=broker.namesrv, **each)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="'path' is missing"):
+            mqlake.lake.scan(namesrv=broker.namesrv, **each).count_rows()  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^path is missing"):
         mqlake.lake.scan()
     with pytest.raises(TopicNotFoundError, match="did you mean 'Orders'"):
         mqlake.lake.scan(namesrv=broker.namesrv, topics="Order").to_table()

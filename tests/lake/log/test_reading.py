@@ -14,7 +14,7 @@ from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.log import reading as log_reading
 from mqlake.lake.log.single_records import Places
 from mqlake.lake.log.splits import LogFile
-from mqlake.lake.offsets import PositionKind
+from mqlake.lake.offsets import Position, PositionKind
 from mqlake.lake.options import LogOptions
 
 SPAN = 200
@@ -175,18 +175,19 @@ def test_bounds_come_of_conditions_and_of_where_a_read_starts_and_ends() -> None
         Condition("physicalOffset", operator.le, (None,)),
     )
 
-    def bounds(kind: PositionKind | None, **given: str) -> log_reading.Bounds:
-        wanted = RowFilter(LogOptions.parse({"path": "/s", **given}), conditions)
-        return log_reading.bounds_of(wanted, "physicalOffset", kind)
+    def wanted(kind: PositionKind) -> RowFilter:
+        start, end = Position(kind, 200), Position(kind, 900)
+        return RowFilter(LogOptions(stores=(), start=start, end=end), conditions)
 
-    offsets = {"startingOffsets": "200", "endingOffsets": "900"}
-    assert bounds(PositionKind.PHYSICAL, **offsets) == log_reading.Bounds(200, 900)
-    assert bounds(None, **offsets) == log_reading.Bounds(low=150)
-    times = {"startingTimestamp": "2026-01-01T00:00:00Z", "endingTimestamp": "2026-01-02T00:00:00Z"}
-    assert bounds(PositionKind.PHYSICAL, **times) == log_reading.Bounds(low=150)
-    wanted = RowFilter(LogOptions.parse({"path": "/s", **offsets}), conditions)
+    def bounds(given: RowFilter, kind: PositionKind | None) -> log_reading.Bounds:
+        return log_reading.bounds_of(given, "physicalOffset", kind)
+
+    offsets, times = wanted(PositionKind.PHYSICAL), wanted(PositionKind.TIMESTAMP)
+    assert bounds(offsets, PositionKind.PHYSICAL) == log_reading.Bounds(200, 900)
+    assert bounds(offsets, None) == log_reading.Bounds(low=150)
+    assert bounds(times, PositionKind.PHYSICAL) == log_reading.Bounds(low=150)
     files = [LogFile(f"{base}", base, 100, 100) for base in range(0, 1100, 100)]
-    inside = [file.base_offset for file in log_reading.files_within(files, wanted)]
+    inside = [file.base_offset for file in log_reading.files_within(files, offsets)]
     assert inside == list(range(200, 901, 100))
 
 

@@ -19,10 +19,10 @@ from mqlake.formats.batch import encode_messages
 from mqlake.lake.log import reading, skipping
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import read_task
-from mqlake.lake.options import LogOptions
 from mqlake.lake.plan import ReadPlan, plan_read
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExt, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
+from mqlake.spark.options import log_options
 from mqlake.store import DefaultMessageStore, MessageStoreConfig, open_store
 from tests.lake.log.test_reading import covered
 from tests.spark.stores import SETTINGS, copy_store, log_files, overwrite, seen
@@ -57,7 +57,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:
     """Physical offsets of the rows that come, and the plan."""
-    given, known = LogOptions.parse({"path": str(root), **options}), tuple(conditions(filters))
+    given, known = log_options({"path": str(root), **options}), tuple(conditions(filters))
     planned = plan_read(given, known)
     batches = [batch for task in planned.tasks for batch in read_task(task, given, known, ["physicalOffset"])]
     return sorted(row["physicalOffset"] for batch in batches for row in batch.to_pylist()), planned

@@ -14,6 +14,7 @@ from mqlake.lake.options import LogOptions
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
 from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource
+from mqlake.spark.options import log_options
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, copy_store, decoded
 
@@ -21,7 +22,7 @@ UNKNOWN = r"^there is no topic 'Topik-1'; did you mean 'Topic-1'\?$"
 
 
 def options(*roots: Path, topics: str = "Topic-1,Topik-1", **more: str) -> LogOptions:
-    return LogOptions.parse({"path": json.dumps([str(root) for root in roots]), "topics": topics, **more})
+    return log_options({"path": json.dumps([str(root) for root in roots]), "topics": topics, **more})
 
 
 def test_an_unknown_topic(every_kind: Path) -> None:

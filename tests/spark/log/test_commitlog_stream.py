@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
 from mqlake.lake.arrow.schema import CORRUPT_COLUMN
 from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
-from mqlake.lake.options import LogOptions
 from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
+from mqlake.spark.options import log_options
 from mqlake.store import open_store
 from mqlake.store.archive.offload import offload
 from tests.spark.stores import SETTINGS, copy_store, decoded, flip_bit, log_files, seen
@@ -32,7 +32,7 @@ COLUMNS = ["physicalOffset", "topic", "queueId", "queueOffset"]
 
 def stream(root: Path, **options: str) -> CommitLogStreamReader:
     columns = [*COLUMNS, CORRUPT_COLUMN] if options.get("mode") == "permissive" else COLUMNS
-    return CommitLogStreamReader(LogOptions.parse({"path": str(root), **options}), columns)
+    return CommitLogStreamReader(log_options({"path": str(root), **options}), columns)
 
 
 def at(*places: tuple[Path, int]) -> Json:

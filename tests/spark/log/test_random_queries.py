@@ -29,10 +29,10 @@ from mqlake.formats.compression import compress_body
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.heads.writer import HeadsWriter
 from mqlake.lake.log import key_index, reading, skipping
-from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.filters import conditions
 from mqlake.spark.log.commitlog import CommitLogReader
+from mqlake.spark.options import log_options
 from mqlake.spark.schema import spark_schema
 from mqlake.store import DefaultMessageStore, MessageStoreConfig
 from tests.spark.stores import (
@@ -281,7 +281,7 @@ def question(rows: list[Row], rng: random.Random) -> tuple[list[ds.Filter], dict
 
 
 def answer(root: Path, filters: list[ds.Filter], options: dict[str, str], columns: list[str]) -> list[Row]:
-    reader = CommitLogReader(LogOptions.parse({"path": str(root), **options}), columns)
+    reader = CommitLogReader(log_options({"path": str(root), **options}), columns)
     reader.pushFilters(filters)
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]

@@ -15,7 +15,7 @@ from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
 from mqlake.metaq.config.values import parse_delete_policy
 from mqlake.spark.metaq.live import LiveRange
 from mqlake.spark.metaq.options import MetaqOptions
-from mqlake.spark.metaq.partition import MetaqPartition, read_partition
+from mqlake.spark.metaq.partition import read_pieces
 from tests.metaq.brokers import HOST, BrokerThread
 from tests.metaq.records import record
 
@@ -37,7 +37,7 @@ def broker(tmp_path: Path) -> Iterator[MetaMorphosisBroker]:
 def offsets(broker: MetaMorphosisBroker, start: int, end: int, **given: str) -> list[int]:
     options = MetaqOptions.parse({"zookeeper": "not asked:1", **given})
     wanted = LiveRange(broker.broker_string, "t", 0, 0, start, end, options.fail_on_data_loss)
-    batches = read_partition(MetaqPartition((wanted,)), options, ["offset"])
+    batches = read_pieces((wanted,), options, ["offset"])
     return [row["offset"] for batch in batches for row in batch.to_pylist()]
 
 

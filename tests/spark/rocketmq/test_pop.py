@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from mqlake.client import ConsumeFromWhere, ConsumerConfig, blocking
 from mqlake.errors import ConfigError
-from mqlake.lake.live.options import ReadOptions
+from mqlake.spark.rocketmq.options import read_options
 from tests.interop.brokers import Broker, MqlakeBroker
 from tests.spark.rocketmq.test_source import fill, numbers, rows, stream
 from tests.waiting import until
@@ -92,7 +92,7 @@ def _next(reader: Any, start: dict[str, Any]) -> dict[str, Any] | None:
 def test_wrong_options_are_refused() -> None:
     given = {"namesrvAddr": "127.0.0.1:1", "subscribe": "T"}
     with pytest.raises(ConfigError, match="popGroup"):
-        ReadOptions.parse({**given, "popGroup": "g"}, stream=False)
+        read_options({**given, "popGroup": "g"}, stream=False)
     with pytest.raises(ConfigError, match="popInvisibleTime"):
-        ReadOptions.parse({**given, "popInvisibleTime": "9"}, stream=True)
-    assert ReadOptions.parse({**given, "popGroup": "g"}, stream=True).pop_invisible_s == 600
+        read_options({**given, "popInvisibleTime": "9"}, stream=True)
+    assert read_options({**given, "popGroup": "g"}, stream=True).pop_invisible_s == 600

@@ -37,12 +37,13 @@ from mqlake.errors import (
 from mqlake.formats.record import encode_record
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.live.cluster import Cluster, Live, Queue, missing, scans_of
-from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, _scanned, divided
 from mqlake.lake.options import Mode
 from mqlake.message import Message, MessageSysFlag, crc32, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.rocketmq import sink as rocketmq_sink
+from mqlake.spark.rocketmq.options import read_options
 from mqlake.spark.rocketmq.source import RocketMQDataSource
 from tests.client.consume.test_undecodable import poisoned
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
@@ -95,7 +96,9 @@ def fill(broker: Broker, topic: str, count: int, first: int = 0) -> None:
 
     sending(broker, work)
     options = {"namesrvAddr": broker.namesrv, "subscribe": topic}
-    until(lambda: sum(part.end - part.start for part in source(options).partitions()) >= first + count)
+    until(
+        lambda: sum(part.task.end - part.task.start for part in source(options).partitions()) >= first + count
+    )
 
 
 def deleted(broker: Broker, topic: str) -> None:
@@ -128,7 +131,7 @@ def stream(given: dict[str, str]) -> Any:
     return found.streamReader(found.schema())
 
 
-def rows(reader: Any, partitions: list[QueueRange]) -> list[Row]:
+def rows(reader: Any, partitions: list[TaskPartition[QueueRange]]) -> list[Row]:
     return [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
 
 
@@ -148,7 +151,7 @@ def test_every_message_once(broker: Broker, topic: str) -> None:
     found = rows(reader, reader.partitions())
     assert numbers(found) == list(range(100))
     assert Counter(row["queueId"] for row in found) == dict.fromkeys(range(4), 25)
-    assert {row["brokerName"] for row in found} == {reader.partitions()[0].queue.broker}
+    assert {row["brokerName"] for row in found} == {reader.partitions()[0].task.queue.broker}
     for row in found:
         (number,) = set(json.loads(row["body"]))
         assert (row["tags"], row["keys"]) == (f"tag-{number % 3}", f"key-{number}")
@@ -173,7 +176,7 @@ def test_filters_say_what_is_pulled(broker: Broker, topic: str) -> None:
     wanted = [ds.EqualTo(("queueId",), 2), ds.GreaterThanOrEqual(("queueOffset",), 20)]
     assert list(reader.pushFilters(wanted)) == wanted
     parts = reader.partitions()
-    assert [(part.queue.queue_id, part.start, part.end) for part in parts] == [(2, 20, 25)]
+    assert [(part.task.queue.queue_id, part.task.start, part.task.end) for part in parts] == [(2, 20, 25)]
     assert offsets(rows(reader, parts)) == [(2, offset) for offset in range(20, 25)]
     reader = source(options(broker, topic))
     reader.pushFilters([ds.EqualTo(("tags",), "tag-1")])
@@ -190,7 +193,7 @@ def test_positions(broker: Broker, topic: str) -> None:
 
     whole = [(queue, offset) for queue in range(4) for offset in range(25)]
     assert read() == whole
-    name = source(options(broker, topic)).partitions()[0].queue.broker
+    name = source(options(broker, topic)).partitions()[0].task.queue.broker
     some = json.dumps({topic: {"0": 20, f"{name}:1": 5, "2": -1, "3": -2}})
     assert read(startingOffsets=some) == [
         place for place in whole if place[1] >= {0: 20, 1: 5, 2: 25, 3: 0}[place[0]]
@@ -209,7 +212,7 @@ def test_positions(broker: Broker, topic: str) -> None:
 
 
 def test_what_is_wrong_is_said_on_the_driver(broker: Broker, topic: str) -> None:
-    def partitions(**given: str) -> list[QueueRange]:
+    def partitions(**given: str) -> list[TaskPartition[QueueRange]]:
         return source({"namesrvAddr": broker.namesrv, **given}).partitions()
 
     beyond = json.dumps({topic: {"0": 26}})
@@ -218,7 +221,7 @@ def test_what_is_wrong_is_said_on_the_driver(broker: Broker, topic: str) -> None
     ):
         partitions(subscribe=topic, startingOffsets=beyond)
     (first, *_) = partitions(subscribe=topic, startingOffsets=beyond, failOnDataLoss="false")
-    assert first.queue.queue_id == 1
+    assert first.task.queue.queue_id == 1
     with pytest.raises(ConfigError, match="names queue 7 of topic"):
         partitions(subscribe=topic, startingOffsets=json.dumps({topic: {"7": 0}}))
     with pytest.raises(TopicNotFoundError, match=f"topic {topic}x: no broker has it .*; did you mean 'T-"):
@@ -229,7 +232,7 @@ def test_what_is_wrong_is_said_on_the_driver(broker: Broker, topic: str) -> None
         stream(options(broker, topic, startingOffsets=beyond)).initialOffset()
     with pytest.raises(ConfigError, match="no topic matches it"):
         partitions(subscribePattern="none.*")
-    assert {part.queue.topic for part in partitions(subscribePattern=f"{topic[:-2]}..")} == {topic}
+    assert {part.task.queue.topic for part in partitions(subscribePattern=f"{topic[:-2]}..")} == {topic}
 
 
 def test_no_name_server() -> None:
@@ -239,7 +242,7 @@ def test_no_name_server() -> None:
 
 def test_messages_that_are_not_there(broker: Broker, topic: str) -> None:
     reader = source(options(broker, topic))
-    queue = reader.partitions()[0].queue
+    queue = reader.partitions()[0].task.queue
     with (
         Live(Cluster(broker.namesrv, "g")) as live,
         pytest.raises(OffsetOutOfRangeError, match="there is no such queue"),
@@ -423,7 +426,7 @@ def retention(broker: Broker, topic: str) -> dict[int, tuple[int, int]]:
     broker.start()
     reader = source(options(broker, topic))
     found = offsets(rows(reader, reader.partitions()))
-    left = {part.queue.queue_id: (part.start, part.end) for part in reader.partitions()}
+    left = {part.task.queue.queue_id: (part.task.start, part.task.end) for part in reader.partitions()}
     assert found == [(queue, offset) for queue in range(4) for offset in range(*left[queue])]
     return left
 
@@ -447,13 +450,15 @@ def test_retention_passes_under_a_reader(
     left = retention(broker, topic)
     low, high = left[0]
     kept = [(queue, offset) for queue in range(4) for offset in range(*left[queue])]
-    name = source(options(broker, topic)).partitions()[0].queue.broker
-    planned_before = [QueueRange(Queue(topic, name, queue), 10, left[queue][1]) for queue in range(4)]
+    name = source(options(broker, topic)).partitions()[0].task.queue.broker
+    planned_before = as_partitions(
+        QueueRange(Queue(topic, name, queue), 10, left[queue][1]) for queue in range(4)
+    )
     start = {topic: {f"{name}:{queue}": 10 for queue in range(4)}}
     end = stream(options(broker, topic)).reportLatestOffset()
 
     def check(kind: Callable[[dict[str, str]], Any], **more: str) -> None:
-        def partitions(reader: Any) -> list[QueueRange]:
+        def partitions(reader: Any) -> list[TaskPartition[QueueRange]]:
             return reader.partitions() if kind is source else reader.partitions(start, end)
 
         strict = kind(options(broker, topic, **more))
@@ -542,7 +547,7 @@ def test_a_stream_into_parquet_and_back(
     with contextlib.suppress(TopicNotFoundError):  # it is made by the first that sends to it
         frame.write.format("rocketmq").mode("append").options(namesrvAddr=broker.namesrv, topic=sink).save()
     reader = source(options(broker, sink))
-    until(lambda: sum(part.end - part.start for part in reader.partitions()) >= 120)
+    until(lambda: sum(part.task.end - part.task.start for part in reader.partitions()) >= 120)
     copied = rows(reader, reader.partitions())
     assert numbers(copied) == list(range(120))
     assert {row["keys"] for row in copied} == {"k"}
@@ -564,7 +569,7 @@ def test_a_streaming_sink(spark: SparkSession, broker: Broker, topic: str, tmp_p
         )
     )
     reader = source(options(broker, f"{topic}-sink"))
-    until(lambda: sum(part.end - part.start for part in reader.partitions()) >= 100)
+    until(lambda: sum(part.task.end - part.task.start for part in reader.partitions()) >= 100)
     assert numbers(rows(reader, reader.partitions())) == list(range(100))
 
 
@@ -595,10 +600,12 @@ def test_exactly_once_over_restarts_under_load(spark: SparkSession, broker: Brok
         stop.set()
         sender.join()
     parts = source(options(broker, topic)).partitions
-    until(lambda: sum(part.end - part.start for part in parts()) >= 1 + sent)
+    until(lambda: sum(part.task.end - part.task.start for part in parts()) >= 1 + sent)
     catch_up(lambda: copying(spark, options(broker, topic), tmp_path))
     assert copied(spark, tmp_path) == Counter(
-        (part.queue.queue_id, offset) for part in parts() for offset in range(part.start, part.end)
+        (part.task.queue.queue_id, offset)
+        for part in parts()
+        for offset in range(part.task.start, part.task.end)
     )
     assert copied(spark, tmp_path).total() == 1 + sent > 100
 
@@ -616,7 +623,7 @@ def test_errors_in_spark(spark: SparkSession) -> None:
 
 def test_what_other_sources_call_topics_is_pointed_to() -> None:
     with pytest.raises(ConfigError, match="unknown option 'topic'; did you mean 'subscribe'"):
-        ReadOptions.parse({"namesrvAddr": "n:1", "topic": "T"})
+        read_options({"namesrvAddr": "n:1", "topic": "T"})
 
 
 def test_division() -> None:
@@ -680,7 +687,7 @@ def test_records_that_a_broker_gives_out_damaged_are_left_out(caplog: pytest.Log
         host = host_bytes(("127.0.0.1", 1))
         return encode_record(b"body", crc32(b"body"), 0, 0, offset, 0, 0, 1, host, 2, host, 0, 0, b"T", b"")
 
-    given = ReadOptions.parse({"namesrvAddr": "n:1", "subscribe": "T", "mode": "dropMalformed"})
+    given = read_options({"namesrvAddr": "n:1", "subscribe": "T", "mode": "dropMalformed"})
     queue = Queue("T", "b", 0)
     for position in (3, 7, 86, 89):
         damaged = bytearray(record_at(11))

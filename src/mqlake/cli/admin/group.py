@@ -24,7 +24,7 @@ from mqlake.cli.admin.shared import (
 from mqlake.cli.options import Whole, confirm, time_ms, yes_option
 from mqlake.cli.output import as_object, note, print_fields, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
-from mqlake.client.admin import Admin
+from mqlake.client.admin import END_OF_QUEUE, Admin
 from mqlake.client.overview import (
     connected_clients,
     connections,
@@ -51,7 +51,6 @@ from mqlake.remoting.bodies.client import (
 from mqlake.remoting.bodies.topic import MessageQueue
 
 MQADMIN_TIME = "%Y-%m-%d#%H:%M:%S:%f"
-END_OF_QUEUE = -1
 
 
 @click.group()
@@ -441,7 +440,7 @@ async def group_reset_offset(
             yes=yes,
             as_json=as_json,
         )
-        before = await admin.examine_consume_stats(group, topic)
+        before = await admin.consumed_offsets(group, topic)
         _show_reset(before, await admin.reset_offset_by_queue(queue, group, offset), as_json)
         return
     await admin.check_group(group)
@@ -450,7 +449,7 @@ async def group_reset_offset(
         "the end" if timestamp == END_OF_QUEUE else time_text(timestamp) if timestamp else "the first message"
     )
     confirm(f"Move group {group} to {place} of {topic}", yes=yes, as_json=as_json)
-    before = await admin.examine_consume_stats(group, topic)
+    before = await admin.consumed_offsets(group, topic)
     _show_reset(
         before, await admin.reset_offset_by_timestamp(topic, group, timestamp, is_force=force), as_json
     )
@@ -466,7 +465,7 @@ async def group_skip(admin: Admin, group: str, topic: str, force: bool, yes: boo
     """Skip the backlog of a group: move it to the end of every queue."""
     await admin.check_group(group)
     confirm(f"Let group {group} skip its backlog in {topic}", yes=yes, as_json=as_json)
-    before = await admin.examine_consume_stats(group, topic)
+    before = await admin.consumed_offsets(group, topic)
     _show_reset(
         before, await admin.reset_offset_by_timestamp(topic, group, END_OF_QUEUE, is_force=force), as_json
     )
@@ -487,11 +486,10 @@ _RESET: Table[_Moved] = Table(
 )
 
 
-def _show_reset(before: ConsumeStats, now: dict[MessageQueue, int], as_json: bool) -> None:
+def _show_reset(before: dict[MessageQueue, int], now: dict[MessageQueue, int], as_json: bool) -> None:
     """With the offsets before, which take a mistaken reset back."""
-    was = {queue: at.consumer_offset for queue, at in before.offset_table.items()}
     _RESET.show(
-        [_Moved(queue, was.get(queue), offset) for queue, offset in sorted(now.items())], as_json=as_json
+        [_Moved(queue, before.get(queue), offset) for queue, offset in sorted(now.items())], as_json=as_json
     )
 
 

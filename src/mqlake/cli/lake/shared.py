@@ -11,7 +11,7 @@ import click
 
 from mqlake.cli.options import assignments
 from mqlake.cli.produce import duration_ms
-from mqlake.errors import ConfigError, NotFoundError, NotThereError, UnknownKeyError
+from mqlake.errors import ConfigError, NotFoundError, NotThereError
 from mqlake.lake.tables.config import (
     DEFAULT_NAMESPACE,
     FILE,
@@ -28,8 +28,6 @@ from mqlake.store.files.store_directory import check_is_directory
 
 if TYPE_CHECKING:
     from mqlake.lake.tables.topic import RunOptions, TopicTable
-
-BODIES = ("text", "variant", "json", "json-schema", "avro", "protobuf", "confluent")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -140,20 +138,10 @@ class LakeArguments:
         """The decoder of --bodies; a schema to be inferred comes from the topic's first messages."""
         if not self.bodies:
             return ""
+        from mqlake.lake.bodies.body_format import BodyFormat
         from mqlake.lake.dataset import scan
 
-        kind, _, value = self.bodies.partition(":")
-        if kind not in BODIES:
-            raise UnknownKeyError(kind, BODIES, what="format of bodies")
-        if kind in ("text", "variant") and value:
-            raise ConfigError(f"--bodies {kind} takes nothing after it, not {value!r}")
-        if kind not in ("text", "variant") and not value:
-            what = "json:infer, or json:'id long, item string'" if kind == "json" else f"{kind}:FILE"
-            raise ConfigError(f"--bodies {kind} needs a schema: {what}")
-        file, _, message = value.partition("#")
-        given: dict[str, Any] = {kind.replace("-", "_"): file if kind == "protobuf" else value or True}
-        if message and kind == "protobuf":
-            given["message"] = message
+        given = BodyFormat.parse(self.bodies, "--bodies")
         found = scan(
             list(stores.values()) or None, topic, namesrv=self.namesrv or None, bodies=given
         ).body_format

@@ -116,10 +116,10 @@ def wanted_options(command: Command) -> Command:
 def check_stores(*directories: str) -> None:
     """Raises the errors of mqlake.spark.read_log() for a path that is not a store, before Spark is started."""
     require_pyspark()
-    from mqlake.lake.options import LogOptions, option_texts
+    from mqlake.lake.log.storage import Storage
 
-    for storage in LogOptions.parse(option_texts(directories, {})).stores:
-        storage.check()
+    for directory in directories:
+        Storage.at(directory).check()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 from mqlake.base.rendering import as_object, count_text
 from mqlake.client.admin import Admin
+from mqlake.client.dead_letters import REDRIVE_GROUP
 from mqlake.client.overview import connections, mismatches, reports
 from mqlake.console.ask import Ask
 from mqlake.console.trends import POINTS
@@ -17,8 +18,6 @@ from mqlake.message.groups import is_system_group
 from mqlake.remoting.bodies.admin import ConsumeStats, SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import MessageQueue
 
-REDRIVE_GROUP = "CID_MQLAKE_REDRIVE"
-"""The group whose offset in a topic of dead letters is how far they have been sent back."""
 TOPICS_MAX = 50
 """Topics of a group that one page shows."""
 RETRIES = 16

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mqlake.client.admin import Admin
+from mqlake.client.admin import PULL_MESSAGES, Admin
 from mqlake.client.api.broker_api import TIME_MAX, TOOLS_GROUP
 from mqlake.console.ask import Ask
 from mqlake.console.excerpts import excerpt, has_text, row, whole_object
@@ -25,8 +25,6 @@ from mqlake.remoting.codes import ResponseCode
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 QUEUES_MAX = 64
 """Queues of a topic that are read for one page."""
-CHUNK = 32
-"""Messages that one pull asks for."""
 LOOKED_MAX = 20_000
 LOOK_S = 3.0
 """A page shows what is found by then, and goes on from there if asked."""
@@ -73,7 +71,7 @@ async def messages(ask: Ask) -> dict[str, Any]:
         at = stats.offset_table[queue]
         ends[queue] = (at.min_offset, at.max_offset)
     tag, text, skip = ask.text("tag"), ask.raw_text("text").encode(), ask.number("skip", 0)
-    backwards = _Backwards(admin, ends, end, min(CHUNK, rows), with_bodies=bool(text))
+    backwards = _Backwards(admin, ends, end, min(PULL_MESSAGES, rows), with_bodies=bool(text))
     return answer | await _filtered(backwards, tag, text, begin, rows, skip)
 
 
@@ -178,29 +176,13 @@ class _Backwards:
                 return []
             start = max(low, high - self._chunk)
             self._ends[queue] = (low, start)
-            if found := await pull_range(self._admin, queue, start, high):
+            if found := await self._admin.messages_in(queue, start, high):
                 return [self._kept(message, queue) for message in found]
 
     def _kept(self, message: MessageExt, queue: MessageQueue) -> _Seen:
         body = message.body if len(message.body) <= self._room else None
         self._room -= len(body or b"")
         return _Seen(row_of(message, queue.broker_name), message.sys_flag, body)
-
-
-async def pull_range(admin: Admin, queue: MessageQueue, start: int, end: int) -> list[MessageExt]:
-    """The messages of a queue in [start, end). Fewer where some are gone."""
-    address = await admin.queue_address(queue)
-    found: list[MessageExt] = []
-    while start < end:
-        pulled, place = await admin.brokers.pull_message(
-            address, queue.topic, queue.queue_id, start, min(CHUNK, end - start)
-        )
-        found += [message for message in pulled if message.queue_offset < end]
-        following = max(place.next_begin_offset, pulled[-1].queue_offset + 1 if pulled else 0)
-        if following <= start:
-            break
-        start = following
-    return found
 
 
 async def _by_id(admin: Admin, topic: str, message_id: str) -> list[dict[str, Any]]:

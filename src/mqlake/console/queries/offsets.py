@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from mqlake.base.clock import now_ms
-from mqlake.client.admin import Admin
+from mqlake.client.admin import END_OF_QUEUE
 from mqlake.client.overview import connections
 from mqlake.console.ask import Ask
 from mqlake.console.queries.groups import topics_of
@@ -15,8 +15,6 @@ from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.topic import MessageQueue
 
 TOPICS_SHOWN = 1000
-END = -1
-"""The time that means the end of every queue."""
 
 
 async def offsets(ask: Ask) -> dict[str, Any]:
@@ -48,16 +46,16 @@ async def _reset(ask: Ask) -> dict[str, Any]:
         ask.need("time")
         timestamp = ask.time("time") or 0
     elif to in ("earliest", "latest", "now"):
-        timestamp = {"earliest": 0, "latest": END, "now": now_ms()}[to]
+        timestamp = {"earliest": 0, "latest": END_OF_QUEUE, "now": now_ms()}[to]
     elif to == "offset":
         return await _reset_queue(ask)
     else:
         raise ConfigError(f"to: {to!r} is not one of earliest, latest, now, time and offset")
-    before = await _consumed(admin, group, topic)
+    before = await admin.consumed_offsets(group, topic)
     if ask.flag("confirm"):
         after = await admin.reset_offset_by_timestamp(topic, group, timestamp)
     else:
-        after = await _at_time(admin, topic, timestamp)
+        after = await admin.offsets_at(topic, timestamp)
     # what `now` was when it was looked at is what is confirmed
     fields = {"action": "reset", "topic": topic, "to": "time" if to == "now" else to, "time": str(timestamp)}
     return _change(fields, before, after, done=ask.flag("confirm"), target=group)
@@ -76,7 +74,7 @@ async def _reset_queue(ask: Ask) -> dict[str, Any]:
     at = stats.offset_table[queue]
     ask.need("offset")
     offset = ask.number("offset", 0, at.min_offset, at.max_offset)
-    before = await _consumed(admin, group, topic)
+    before = await admin.consumed_offsets(group, topic)
     if ask.flag("confirm"):
         await admin.reset_offset_by_queue(queue, group, offset)
     fields = {
@@ -96,33 +94,12 @@ async def _copy(ask: Ask) -> dict[str, Any]:
     if source == target:
         raise ConfigError("target: this is the same group")
     await admin.check_group(target)
-    after = await _consumed(admin, source, topic)
-    before = await _consumed(admin, target, topic)
+    after = await admin.consumed_offsets(source, topic)
+    before = await admin.consumed_offsets(target, topic)
     if ask.flag("confirm"):
         await admin.clone_group_offset(source, target, topic, is_offline=True)
     fields = {"action": "copy", "topic": topic, "target": target}
     return _change(fields, before, after, done=ask.flag("confirm"), target=target)
-
-
-async def _consumed(admin: Admin, group: str, topic: str) -> dict[MessageQueue, int]:
-    stats = await admin.examine_consume_stats(group, topic)
-    return {queue: at.consumer_offset for queue, at in stats.offset_table.items()}
-
-
-async def _at_time(admin: Admin, topic: str, timestamp: int) -> dict[MessageQueue, int]:
-    """Returns the offset to which a reset to a time would move each queue."""
-    stats = await admin.examine_topic_stats(topic)
-    if timestamp == END:
-        return {queue: at.max_offset for queue, at in stats.offset_table.items()}
-    turns = asyncio.Semaphore(16)
-
-    async def find(queue: MessageQueue) -> int:
-        async with turns:
-            address = await admin.queue_address(queue)
-            return await admin.brokers.search_offset(address, queue, timestamp)
-
-    found = await asyncio.gather(*map(find, stats.offset_table))
-    return dict(zip(stats.offset_table, found, strict=True))
 
 
 def _change(

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 
 from mqlake.base.rendering import size_text, time_text
-from mqlake.client.admin import Admin
+from mqlake.client.admin import PULL_MESSAGES, Admin
 from mqlake.console.ask import Ask
 from mqlake.console.excerpts import has_text, whole_object
-from mqlake.console.queries.messages import CHUNK, QUEUES_MAX, pull_range, row_of
+from mqlake.console.queries.messages import QUEUES_MAX, row_of
 from mqlake.console.templates import path_to
 from mqlake.errors import MqlakeError
 from mqlake.remoting.bodies.topic import MessageQueue
@@ -84,10 +84,10 @@ async def _round(
     rows, missed = [], 0
     for queue, start in positions.items():
         end = ends.get(queue, start)
-        first = max(start, end - CHUNK)
+        first = max(start, end - PULL_MESSAGES)
         missed += first - start if first > start else 0
         positions[queue] = end
-        for message in await pull_range(admin, queue, first, end):
+        for message in await admin.messages_in(queue, first, end):
             if (not tag or message.tags == tag) and (
                 not text or has_text(message.body, message.sys_flag, text)
             ):
@@ -118,9 +118,9 @@ async def export(ask: Ask) -> AsyncIterator[bytes]:
             if begin:
                 start = max(start, await admin.brokers.search_offset(address, queue, begin))
             while start < at.max_offset and left > 0:
-                following = min(start + CHUNK, at.max_offset, start + left)
+                following = min(start + PULL_MESSAGES, at.max_offset, start + left)
                 async with ask.context.turns:
-                    found = await pull_range(admin, queue, start, following)
+                    found = await admin.messages_in(queue, start, following)
                 chosen = [each for each in found if end is None or each.store_timestamp <= end]
                 left -= len(chosen)
                 for each in chosen:

@@ -43,9 +43,11 @@ from mqlake.lake.bodies.variant import VariantDecoder
 
 TEXT, JSON, AVRO, PROTOBUF, CONFLUENT = "text", "json", "avro", "protobuf", "confluent"
 VARIANT = "variant"
+KINDS = (TEXT, VARIANT, JSON, "json-schema", AVRO, PROTOBUF, CONFLUENT)
+"""As parse() takes them."""
 INFER = "infer"
 _SCHEMA_FILE = re.compile(r"(\d+)\.(avsc|json|desc)")
-_KINDS = {"avsc": AVRO, "json": JSON, "desc": PROTOBUF}
+_KIND_OF_FILE = {"avsc": AVRO, "json": JSON, "desc": PROTOBUF}
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,29 @@ class BodyFormat:
                 if (file := avro or protobuf) is None:
                     raise
                 raise ConfigError(f"{os.fspath(file)}: {error}") from error
+        return found
+
+    @classmethod
+    def parse(cls, text: str, name: str = "bodies") -> BodyFormat:
+        """Parses `text`, `variant`, `json:infer`, `json:DDL` and KIND:FILE, of Protobuf also FILE#MESSAGE.
+
+        `name`: what errors call the option. Raises what given() raises.
+        """
+        kind, _, value = text.partition(":")
+        if kind not in KINDS:
+            raise UnknownKeyError(kind, KINDS, what="format of bodies")
+        whole = kind in (TEXT, VARIANT)
+        if whole and value:
+            raise ConfigError(f"{name} {kind} takes nothing after it, not {value!r}")
+        if not whole and not value:
+            what = "json:infer, or json:'id long, item string'" if kind == JSON else f"{kind}:FILE"
+            raise ConfigError(f"{name} {kind} needs a schema: {what}")
+        message = ""
+        if kind == PROTOBUF:
+            value, _, message = value.partition("#")
+        options: dict[str, Any] = {kind.replace("-", "_"): whole or value}
+        found = cls.given(message=message, **options)
+        assert found is not None
         return found
 
     @property
@@ -301,7 +326,7 @@ def _of_kind(kind: str, schema: str, message: str, what: str) -> Decoder:
 
 
 def _as_columns(kind: ColumnType) -> str:
-    return struct_of([("value", kind)]).ddl
+    return struct_of([(VALUE, kind)]).ddl
 
 
 def _added(known: ColumnType, seen: ColumnType) -> ColumnType:
@@ -352,7 +377,7 @@ def _folder(path: str) -> dict[str, tuple[str, str]]:
         match = _SCHEMA_FILE.fullmatch(name)
         if match is None:
             continue
-        number, kind = str(int(match[1])), _KINDS[match[2]]
+        number, kind = str(int(match[1])), _KIND_OF_FILE[match[2]]
         if number in found:
             raise ConfigError(f"{path}: schema {number} is there twice")
         found[number] = (kind, _read(os.path.join(path, name), converters[kind]))

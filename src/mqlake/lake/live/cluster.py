@@ -80,12 +80,15 @@ class Queue:
         return f"topic {self.topic}, broker {self.broker}, queue {self.queue_id}"
 
 
+DEFAULT_GROUP = "mqlake-spark"
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The name servers, and the group that messages are read with; a pickle has all of it, the credentials too."""
 
     namesrv_addr: str
-    group: str
+    group: str = DEFAULT_GROUP
     access_key: str = ""
     secret_key: str = ""
 

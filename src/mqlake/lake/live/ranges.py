@@ -93,9 +93,7 @@ def _named(position: Position, bounds: Mapping[Queue, tuple[int, int]]) -> Queue
                 break
     if left:
         (topic, name), *_ = left
-        raise ConfigError(
-            f"option {position.option!r} names queue {name} of topic {topic}, which is not there"
-        )
+        raise ConfigError(f"{position.name} names queue {name} of topic {topic}, which is not there")
     return found
 
 
@@ -167,7 +165,7 @@ def read_range(
     queue, end = partition.queue, partition.end
     builder = RowBuilder(columns, None, queue.broker)
     packed = packed_flags(options.mode, with_bodies="body" in columns)
-    wanted = RowFilter(_of_range(options, queue, partition.start, end), conditions)
+    wanted = row_filter(partition, conditions, unpack=options.unpack)
     keep_freed_memory()
     expected = partition.start
     with Live(options.cluster) as live:
@@ -247,13 +245,14 @@ def _gone(options: ReadOptions, live: Live, queue: Queue, first: int, last: int)
         )
 
 
-def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:
-    """The options of a read of a log that returns these messages."""
-    name = (queue.topic, str(queue.queue_id))
-    return LogOptions(
+def row_filter(wanted: QueueRange, conditions: tuple[Condition, ...], *, unpack: bool) -> RowFilter:
+    """The filter for the messages of a range that fulfil the conditions."""
+    name = (wanted.queue.topic, str(wanted.queue.queue_id))
+    options = LogOptions(
         stores=(),
-        topics=frozenset({queue.topic}),
-        start=Position(PositionKind.QUEUES, queues={name: start}),
-        end=Position(PositionKind.QUEUES, queues={name: end}),
-        unpack=options.unpack,
+        topics=frozenset({wanted.queue.topic}),
+        start=Position(PositionKind.QUEUES, queues={name: wanted.start}),
+        end=Position(PositionKind.QUEUES, queues={name: wanted.end}),
+        unpack=unpack,
     )
+    return RowFilter(options, conditions)

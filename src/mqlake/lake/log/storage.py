@@ -15,6 +15,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,18 @@ from mqlake.store.files.store_directory import check_is_store
 
 @dataclass(frozen=True)
 class Storage:
-    """One store directory. `options` go to the file system (fsspec's storage options)."""
+    """One store directory. `options` go to the file system (fsspec's storage options); `name`: what errors call it."""
 
     root: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    name: str = field(default="path", compare=False)
+
+    @classmethod
+    def at(cls, path: str, options: Mapping[str, Any] = MappingProxyType({}), name: str = "path") -> Storage:
+        """A place as a user gives it: one local directory has one root, which checkpoints know it by."""
+        path = path.removeprefix("file://")
+        root = path if "://" in path else os.path.normpath(os.path.expanduser(path))
+        return cls(root, options, name)
 
     @property
     def is_local(self) -> bool:
@@ -149,7 +158,7 @@ class Storage:
         try:
             fs, inside = fsspec.core.url_to_fs(path, **self.options)
         except (ImportError, TypeError, ValueError) as error:  # no such scheme, or what opens it is missing
-            raise ConfigError(f"option 'path' is {self.root!r}: {error}") from error
+            raise ConfigError(f"{self.name} is {self.root!r}: {error}") from error
         return fs, inside
 
 

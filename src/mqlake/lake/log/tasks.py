@@ -53,8 +53,7 @@ def check_in_log(storage: Storage, files: Sequence[LogFile], position: Position)
     first, last = (files[0].base_offset, files[-1].end_offset) if files else (0, 0)
     if not first <= position.value <= last:
         raise OffsetOutOfRangeError(
-            f"option {position.option!r} is {position.value}, but the log of {storage.root} "
-            f"holds {first} to {last}"
+            f"{position.name} is {position.value}, but the log of {storage.root} holds {first} to {last}"
         )
 
 
@@ -112,14 +111,12 @@ def read_selected(
                     raise found.error()
                 elif options.mode is Mode.PERMISSIVE:
                     yield found
-    except FileNotFoundError as error:
+    except FileNotFoundError:
         text = (
             f"{_path(split)}: gone while it was read; physical offsets {split.base_offset + split.start} "
             f"to {split.base_offset + split.end} are lost"
         )
-        if options.fail_on_data_loss:
-            raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
-        logger.warning("%s", text)
+        options.data_loss(text, "reads on")
         if options.mode is Mode.PERMISSIVE:
             offset = split.base_offset + split.start
             yield Damage(_path(split), split.start, split.end, offset, "gone while it was read")

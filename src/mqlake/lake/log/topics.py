@@ -1,4 +1,4 @@
-"""True if a store has the topics that a read names, as far as that is known without reading its log.
+"""Checks that a store has the topics that a read names, as far as that is known without reading its log.
 
 A topic has a directory of consume queues once it has a message, and stands in config/topics.json once it was made.
 One that neither knows is a mistake, and is said to be, as Spark's Kafka source does. A topic that was deleted while

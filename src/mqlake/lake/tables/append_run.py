@@ -23,11 +23,12 @@ import pyarrow as pa
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import OffsetOutOfRangeError, TableConflictError, TableError
+from mqlake.lake.bodies.decoder import BODY
 from mqlake.lake.log.log_offsets import Mark
 from mqlake.lake.offsets import Span, outside
 from mqlake.lake.tables.files import TableWriter, WriteSpec, Written, delete_files
 from mqlake.lake.tables.latest import LatestWriter, upsert, with_deleted_flag
-from mqlake.lake.tables.rows import BODY, TableRows
+from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Piece, Source
 from mqlake.lake.tables.state import TableState
 from mqlake.lake.tables.table import Head, Table

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from mqlake.errors import TableError
 from mqlake.lake.arrow.filters import Condition
-from mqlake.lake.live.cluster import Live, Queue
+from mqlake.lake.live.cluster import Cluster, Live, Queue
 from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, read_range, replaced
 from mqlake.lake.live.rows import narrowed
@@ -68,8 +68,9 @@ class BrokerSource:
     """The brokers that `namesrv` knows. Raises what Live raises."""
 
     def __init__(self, namesrv: str, *, fail_on_data_loss: bool = True) -> None:
-        given = {"namesrvAddr": namesrv, "subscribe": "-", "failOnDataLoss": str(fail_on_data_loss).lower()}
-        self._options = ReadOptions.parse(given, stream=False)
+        self._options = ReadOptions(
+            cluster=Cluster(namesrv), fail_on_data_loss=fail_on_data_loss, reads_on="fail_on_data_loss=False"
+        )
 
     def names(self, topic: str) -> Sequence[str]:
         with Live(self._options.cluster) as live:

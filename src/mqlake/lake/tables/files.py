@@ -23,6 +23,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from mqlake.base.progress import Progress, no_progress
+from mqlake.lake.bodies.decoder import REASON
 from mqlake.lake.bodies.types import VARIANT
 from mqlake.lake.bodies.variant import without_nested_nulls
 from mqlake.lake.offsets import LastMessage
@@ -146,8 +147,8 @@ def add_ranges(ranges: dict[str, QueueRange], more: dict[str, QueueRange]) -> No
 def count_rows(written: Written, batch: pa.RecordBatch) -> None:
     """Notes how many rows of a topic there are, and of which queue offsets."""
     written.rows += batch.num_rows
-    if "undecoded" in batch.schema.names:
-        undecoded = batch.column("undecoded_reason")
+    if REASON in batch.schema.names:
+        undecoded = batch.column(REASON)
         written.undecoded += len(undecoded) - undecoded.null_count
     latest = pc.max(batch.column("storeTimestamp")).cast(pa.int64()).as_py()
     written.until = max(written.until, (latest or 0) // 1000)

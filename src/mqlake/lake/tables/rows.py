@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.schema import COLUMNS, arrow_schema
+from mqlake.lake.bodies.decoder import BODY
 from mqlake.lake.bodies.evolution import conform
 from mqlake.lake.options import check_columns
 from mqlake.lake.tables.config import DEFAULT_COLUMNS
-
-BODY = "body"
 
 NEEDED = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeTimestamp")
 """Columns that every table has: how far it has come and whether it is whole is told by them."""

@@ -28,7 +28,7 @@ from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, read_task, tasks_of
 from mqlake.lake.log.topics import check_topics
 from mqlake.lake.offsets import Position, PositionKind, Span
-from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.options import VERIFY, LogOptions, one_of
 from mqlake.lake.plan import splits_of
 from mqlake.lake.tables.state import TableState, queue_name
 
@@ -229,14 +229,15 @@ class StoreSource:
         stores: Mapping[str, str],
         *,
         fail_on_data_loss: bool = True,
-        storage_options: Mapping[str, object] | None = None,
         verify: str = "crc",
     ) -> None:
-        given: dict[str, object] = {"verify": verify, "failOnDataLoss": fail_on_data_loss}
-        if storage_options:
-            given["storageOptions"] = dict(storage_options)
-        self._options = LogOptions.parse(option_texts(list(stores.values()), given))
-        self._stores = dict(zip(stores, self._options.stores, strict=True))
+        self._stores = {name: Storage.at(path) for name, path in stores.items()}
+        self._options = LogOptions(
+            stores=tuple(self._stores.values()),
+            verify=one_of("verify", verify, VERIFY),
+            fail_on_data_loss=fail_on_data_loss,
+            reads_on="fail_on_data_loss=False",
+        )
         for name in stores:
             if not name or ":" in name:
                 raise ConfigError(f"{name!r} cannot be the name of a store: it is empty, or has a colon")
@@ -262,8 +263,8 @@ class StoreSource:
             split_size=min(self._options.split_size, split_max),
             stores=(self._stores[name],),
             topics=frozenset(topics),
-            start=Position(PositionKind.PHYSICAL, "startingOffsets", start),
-            end=Position(PositionKind.PHYSICAL, "endingOffsets", end),
+            start=Position(PositionKind.PHYSICAL, start, name="start"),
+            end=Position(PositionKind.PHYSICAL, end, name="end"),
         )
 
     # ------------------------------------------------------------------ planning

@@ -22,10 +22,11 @@ import pyarrow.dataset
 from mqlake.errors import TableError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.filters import Condition
+from mqlake.lake.bodies.decoder import BODY
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
 from mqlake.lake.tables.latest import KEY, LatestWriter, live, with_deleted_flag
 from mqlake.lake.tables.latest import NEEDED as LATEST_NEEDED
-from mqlake.lake.tables.rows import BODY, TableRows
+from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Source, Tail
 from mqlake.lake.tables.table import LATEST, Table
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqlake.base.progress import Progress, no_progress
+from mqlake.lake.bodies.decoder import BODY
 from mqlake.lake.tables.latest import DELETED, KEY, NEEDED, LatestWriter, with_deleted_flag
-from mqlake.lake.tables.rows import BODY, TableRows
+from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Source
 from mqlake.lake.tables.state import TableState, queue_name
 from mqlake.lake.tables.table import Table

@@ -29,6 +29,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import mqlake.spark
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.lake.bodies.decoder import UNDECODED, VALUE
 from mqlake.spark.error_messages import when_workers_start
 from mqlake.spark.jobs.avro import avro_type, parse_avro_schema
 from mqlake.spark.jobs.search import first_line
@@ -36,7 +37,6 @@ from mqlake.spark.jobs.search import first_line
 CHECKPOINT = "_checkpoint"
 RAW, JSON, AVRO = "raw", "json", "avro"
 DECODINGS = (RAW, JSON, AVRO)
-VALUE, UNDECODED = "value", "undecoded"
 SAMPLE = 1000
 """Bodies from which a JSON schema is inferred."""
 

@@ -8,22 +8,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.errors import ConfigError
 from mqlake.lake.live.cluster import Live
-from mqlake.lake.live.options import ReadOptions
-from mqlake.lake.options import LogOptions, option_texts
 from mqlake.spark.error_messages import when_workers_start
+from mqlake.spark.options import log_options, option_texts
+from mqlake.spark.rocketmq.options import read_options
 
 
 def store_stream(
     spark: SparkSession, path: str, topics: Sequence[str] = (), batch_size: str | None = None
 ) -> DataFrame:
-    """A store directory from its beginning. Raises what LogOptions.parse() raises, NotAStoreError and its like."""
+    """A store directory from its beginning. Raises what log_options() raises, NotAStoreError and its like."""
     options: dict[str, object] = {}
     if topics:
         options["topics"] = list(topics)
     if batch_size is not None:
         options["maxBytesPerTrigger"] = batch_size
     given = option_texts([path], options)
-    for storage in LogOptions.parse(given).stores:
+    for storage in log_options(given).stores:
         storage.check()
     return when_workers_start(spark.readStream.format("commitlog").options(**given).load)
 
@@ -42,7 +42,7 @@ def broker_options(namesrv: str, topics: Sequence[str]) -> dict[str, str]:
     if not topics:
         raise ConfigError("of brokers at least one topic has to be named")
     given = {"namesrvAddr": namesrv, "subscribe": ",".join(topics)}
-    options = ReadOptions.parse(given)
+    options = read_options(given)
     with Live(options.cluster) as live:
         live.queues(options.topics)
     return given

@@ -41,9 +41,9 @@ from mqlake.lake.log.splits import (
     splits_of_store,
     walk,
 )
-from mqlake.lake.options import PLACE_OPTIONS, LogOptions, option_texts
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, UNSEEN_FLAG, parse_delay_levels
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
+from mqlake.spark.options import PLACE_OPTIONS, log_options, option_texts
 from mqlake.store.check.verify import (
     VerifyReport,
     load_index,
@@ -240,7 +240,7 @@ def verify_log(
     began = time.monotonic()
     if split_size is not None:
         options["splitSize"] = split_size
-    parsed = LogOptions.parse(option_texts(paths, options), LOG_OPTIONS)
+    parsed = log_options(option_texts(paths, options), LOG_OPTIONS)
     planned = {storage.root: splits_of_store(storage, parsed.split_size) for storage in parsed.stores}
     stretches = [
         stretch

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError
-from mqlake.lake.options import flag, named, one_of
 from mqlake.lake.tables.config import DEFAULT_NAMESPACE, ICEBERG, Lake
 from mqlake.lake.tables.files import TARGET_BYTES
 from mqlake.lake.tables.sink import FAIL, ON_REPLAY
+from mqlake.spark.options import flag, named, one_of
 
 OPTIONS = (
     "table",

@@ -24,13 +24,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqlake.lake.log.tasks import read_task
+from mqlake.lake.log.tasks import LogTask, read_task
 from mqlake.lake.log.topics import check_topics
-from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.options import LogOptions
 from mqlake.lake.plan import plan_read
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
-from mqlake.spark.log.log_partition import LogPartition, as_partitions
+from mqlake.spark.options import log_options, option_texts
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.requirements import found_in_workers, require_stream_readers
 from mqlake.spark.schema import check_user_schema, spark_schema
 
@@ -46,19 +47,19 @@ class CommitLogDataSource(DataSource):
         return "commitlog"
 
     def schema(self) -> StructType:
-        options = LogOptions.parse(self.options)
+        options = log_options(self.options)
         for storage in options.stores:
             storage.check()
         return spark_schema(options.columns)
 
     def reader(self, schema: StructType) -> CommitLogReader:
-        return CommitLogReader(LogOptions.parse(self.options), check_user_schema(schema))
+        return CommitLogReader(log_options(self.options), check_user_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         require_stream_readers()
         from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
 
-        return CommitLogStreamReader(LogOptions.parse(self.options), check_user_schema(schema))
+        return CommitLogStreamReader(log_options(self.options), check_user_schema(schema))
 
 
 @short_errors
@@ -68,20 +69,20 @@ class CommitLogReader(FilteredReader):
         self._options = options
         self._columns = columns
 
-    def partitions(self) -> list[LogPartition]:
+    def partitions(self) -> list[TaskPartition[LogTask]]:
         found = plan_read(self._options, self._conditions)
         logger.info("%d of %d bytes are read", found.bytes_to_read, found.bytes_of_log)
         return as_partitions(found.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, LogPartition):  # else Spark's stand-in when there are no partitions
+        if isinstance(partition, TaskPartition):
             yield from read_task(partition.task, self._options, self._conditions, self._columns)
 
 
 def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     """See mqlake.spark.read_log()."""
     given = option_texts(paths, options)
-    parsed = LogOptions.parse(given)
+    parsed = log_options(given)
     parsed.check_batch()
     for storage in parsed.stores:
         storage.check()

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.filters import RowFilter
@@ -32,7 +32,7 @@ from mqlake.lake.offsets import PositionKind
 from mqlake.lake.options import LogOptions, Mode
 from mqlake.lake.plan import splits_of
 from mqlake.spark.error_messages import short_errors
-from mqlake.spark.log.log_partition import LogPartition, as_partitions
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 Logs = list[WholeLog]
@@ -45,7 +45,7 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
         super().__init__(options)
         if options.end.kind is not PositionKind.LATEST:
-            raise ConfigError(f"option {options.end.option!r} is for a batch; a stream has no end")
+            raise ConfigError(f"{options.end.name} is for a batch; a stream has no end")
         self._options = options
         self._columns = columns
 
@@ -119,23 +119,18 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
             for log in logs
         }
         ends = {log.storage.root: log.end for log in logs} if self._target is None else self._target
-        left = sum(max(0, end - starts[root]) for root, end in ends.items())
-        found = {}
+        shares = self._shares({root: max(0, end - starts[root]) for root, end in ends.items()}, limit)
+        found = dict(ends)
         for log in logs:
             root = log.storage.root
-            found[root] = self._up_to(log, starts[root], ends[root], limit, left)
+            first, end = starts[root], ends[root]
+            if shares is not None and first < end:
+                found[root] = (
+                    min(end, first + shares[root])
+                    if isinstance(limit, ReadMaxBytes)
+                    else self._after(log, first, end, shares[root])
+                )
         return self._marked(logs, found)
-
-    def _up_to(self, log: WholeLog, start: int, end: int, limit: ReadLimit, left: int) -> int:
-        """The end of the next batch in one store, whose share of the limit depends on what is left to read."""
-        if end <= start:
-            return end
-        share: float = (end - start) / left
-        if isinstance(limit, ReadMaxBytes):
-            return min(end, start + int(max(1, limit.max_bytes * share)))
-        if isinstance(limit, ReadMaxRows):
-            return self._after(log, start, end, max(1, round(limit.max_rows * share)))
-        return end
 
     def _after(self, log: WholeLog, start: int, end: int, records: int) -> int:
         """Physical offset after the first `records` records from `start` on, at most `end`."""
@@ -150,7 +145,7 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
 
     # ------------------------------------------------------------------ batches
 
-    def partitions(self, start: Json, end: Json) -> list[LogPartition]:
+    def partitions(self, start: Json, end: Json) -> list[TaskPartition[LogTask]]:
         before, upto = LogOffsets.from_json(start), LogOffsets.from_json(end)
         self._compare(before, upto.topics)
         found: list[LogTask] = []
@@ -188,7 +183,7 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         return [*tasks, *tasks_of(splits, self._options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, LogPartition):
+        if isinstance(partition, TaskPartition):
             yield from read_task(partition.task, self._options, (), self._columns)
 
 

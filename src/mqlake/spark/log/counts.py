@@ -37,11 +37,13 @@ from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, packed_flags, read_selected
 from mqlake.lake.offsets import PositionKind
-from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
+from mqlake.lake.options import LogOptions
 from mqlake.lake.plan import plan_read
 from mqlake.message import UNSEEN_FLAG
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.log.commitlog import CommitLogReader
+from mqlake.spark.options import OPTIONS, listed, log_options, named, option_texts
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import check_same, table_schemas
 
@@ -114,7 +116,7 @@ def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **option
     """The groups of these stores with SUMS; options as `commitlog` (`verify` is `none` unless it is given).
 
     Local stores with no more than HERE_BYTES_MAX to read are counted at once, others when Spark needs the result.
-    Raises what LogOptions.parse() and parse_by() raise, NotAStoreError and its like; counting at once raises what
+    Raises what log_options() and parse_by() raise, NotAStoreError and its like; counting at once raises what
     plan_read() and read_selected() raise.
     """
     given = option_texts(paths, {"verify": "none", "splitSize": "256m", "by": by, **options})
@@ -163,7 +165,7 @@ class CommitLogCountsDataSource(DataSource):
     def parsed(self) -> tuple[LogOptions, list[Key]]:
         given = named(self.options, COUNT_OPTIONS)
         keys = parse_by(given.pop("by", ""))
-        return LogOptions.parse(given), keys
+        return log_options(given), keys
 
     def schema(self) -> StructType:
         options, keys = self.parsed()
@@ -182,13 +184,6 @@ def _schemas(keys: Sequence[Key]) -> tuple[StructType, pa.Schema]:
     return table_schemas({**{key.column: COLUMNS[key.column] for key in keys}, **SUMS})
 
 
-@dataclass
-class CountPartition(InputPartition):
-    """A task as Spark hands it to an executor."""
-
-    task: CountTask
-
-
 @short_errors
 class _CountReader(CommitLogReader):
     """Filters are not taken: Spark would apply to the groups what was meant for records."""
@@ -201,13 +196,12 @@ class _CountReader(CommitLogReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        return [CountPartition(task) for task in count_tasks(self._options, self._keys)]
+        return [*as_partitions(count_tasks(self._options, self._keys))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, CountPartition):
-            return
-        for found in counts_of(partition.task, self._options, self._keys):
-            yield from found.to_batches()
+        if isinstance(partition, TaskPartition):
+            for found in counts_of(partition.task, self._options, self._keys):
+                yield from found.to_batches()
 
 
 # ---------------------------------------------------------------------- tasks

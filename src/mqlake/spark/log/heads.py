@@ -22,12 +22,13 @@ from mqlake.errors import UnfitHeadsError
 from mqlake.lake.arrow.filters import hidden_topics
 from mqlake.lake.heads.schema import COLUMNS
 from mqlake.lake.heads.valid import Heads, StoreHeads, open_valid
-from mqlake.lake.heads_dataset import part_options
+from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import PositionKind
-from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.options import LogOptions
 from mqlake.message import UNSEEN_FLAG
 from mqlake.spark.log.commitlog import read_log
 from mqlake.spark.log.counts import heads_suffice, is_as_read
+from mqlake.spark.options import log_options, option_texts
 from mqlake.spark.requirements import found_in_workers
 from mqlake.spark.schema import spark_schema
 
@@ -41,9 +42,7 @@ def heads(spark: SparkSession, path: str, *, out: str | None = None) -> DataFram
 
     What has no valid heads is read from the log. Raises NotAStoreError, ForeignFormatError, OSError.
     """
-    options = LogOptions.parse(option_texts([path], {}))
-    [storage] = options.stores
-    found = open_valid(storage, out)
+    found = open_valid(Storage.at(path), out)
     parts = [_parquet(spark, found.valid)] if found.valid else []
     parts += [_log(spark, found, start, end) for start, end, there in found.parts if not there]
     return reduce(DataFrame.unionByName, parts or [_log(spark, found, None, None)])
@@ -58,7 +57,7 @@ def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options
     """
     given = {**options, "columns": list(columns)}
     log = read_log(spark, *paths, **given)
-    parsed = LogOptions.parse(option_texts(paths, given))
+    parsed = log_options(option_texts(paths, given))
     found = (
         [_as_read(open_valid(storage), parsed) for storage in parsed.stores] if _have_heads(parsed) else []
     )
@@ -69,8 +68,7 @@ def messages(spark: SparkSession, *paths: str, columns: Sequence[str], **options
     for each in found:
         for start, end, there in each.parts:
             if not there:
-                within = {"startingOffsets": start} | ({} if end is None else {"endingOffsets": end})
-                parts.append(read_log(spark, each.storage.root, **{**given, **within}))
+                parts.append(read_log(spark, each.storage.root, **{**given, **_between(start, end)}))
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -120,6 +118,12 @@ def _literal(path: str) -> str:
 
 
 def _log(spark: SparkSession, found: StoreHeads, start: int | None, end: int | None) -> DataFrame:
-    given = part_options(found, start, end)
+    given = option_texts([found.storage.root], {"columns": COLUMNS, "unpack": False, **_between(start, end)})
     with found_in_workers(spark):
         return spark.read.format("commitlog").options(**given).load()
+
+
+def _between(start: int | None, end: int | None) -> dict[str, object]:
+    """The options for physical offsets; None: where the log begins, and where it ends."""
+    given: dict[str, object] = {"startingOffsets": start, "endingOffsets": end}
+    return {option: offset for option, offset in given.items() if offset is not None}

@@ -26,9 +26,11 @@ from mqlake.lake.log.grouped import grouped
 from mqlake.lake.log.queue_files import BATCH, IndexTable, QueueFile, index_files, queue_files
 from mqlake.lake.log.splits import bounded
 from mqlake.lake.log.topics import check_topics
-from mqlake.lake.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
+from mqlake.lake.options import LogOptions
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
+from mqlake.spark.options import INDEX_OPTIONS, QUEUE_OPTIONS, count, log_options, named
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.schema import check_same, table_schemas
 
 _QUEUE_SPARK, _QUEUE_ARROW = table_schemas(
@@ -57,11 +59,6 @@ _INDEX_SPARK, _INDEX_ARROW = table_schemas(
         "path": "string",
     }
 )
-
-
-@dataclass
-class QueuePartition(InputPartition):
-    files: tuple[QueueFile, ...]
 
 
 @dataclass
@@ -110,7 +107,7 @@ class MqIndexDataSource(DataSource):
 
 
 def _checked(given: Mapping[str, str], known: Sequence[str] = QUEUE_OPTIONS) -> LogOptions:
-    options = LogOptions.parse(given, known)
+    options = log_options(given, known)
     for storage in options.stores:
         storage.check()
     return options
@@ -121,7 +118,7 @@ class _QueueReader(FilteredReader):
     def __init__(self, options: LogOptions) -> None:
         self._options = options
 
-    def partitions(self) -> list[QueuePartition]:
+    def partitions(self) -> list[TaskPartition[tuple[QueueFile, ...]]]:
         check_topics(self._options)
         files = (
             file
@@ -130,12 +127,12 @@ class _QueueReader(FilteredReader):
             if self._may_match({"topic": file.topic, "queueId": file.queue_id})
         )
         groups = grouped(files, lambda file: file.size, self._options.split_size)
-        return [QueuePartition(group) for group in groups]
+        return as_partitions(groups)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, QueuePartition):
+        if not isinstance(partition, TaskPartition):
             return
-        for file in partition.files:
+        for file in partition.task:
             units, queue_offset = file.units()
             for first in range(0, len(units), BATCH_RECORDS_MAX):
                 part = units[first : first + BATCH_RECORDS_MAX]

@@ -180,6 +180,6 @@ def resolve(position: Position, bounds: Mapping[PartitionKey, Bounds], default: 
     for topic, name in named:
         if (topic, name) not in plain:
             raise ConfigError(
-                f"option {position.option!r} names partition {name} of topic {topic}, which does not exist"
+                f"{position.name} names partition {name} of topic {topic}, which does not exist"
             )
     return found

@@ -19,19 +19,11 @@ from mqlake.errors import ConfigError
 from mqlake.lake.arrow.schema import CORRUPT_COLUMN
 from mqlake.lake.log.splits import VERIFY_CRC, VERIFY_NONE
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.offsets import ENDING, STARTING, PositionKind, start_and_end
-from mqlake.lake.options import (
-    PLACE_OPTIONS,
-    Mode,
-    SourceOptions,
-    check_columns,
-    common,
-    named,
-    one_of,
-    some_of,
-    stores,
-)
+from mqlake.lake.offsets import PositionKind
+from mqlake.lake.options import Mode, SourceOptions, check_columns
 from mqlake.spark.metaq.locations import Brokers, Directories, Place
+from mqlake.spark.options import PLACE_OPTIONS, called, common, named, one_of, some_of, stores
+from mqlake.spark.positions import ENDING, STARTING, start_and_end
 from mqlake.spark.schema import table_schemas
 
 COLUMNS = {
@@ -112,7 +104,7 @@ class MetaqOptions(SourceOptions):
 def chosen_columns(schema: StructType) -> list[str]:
     """The columns of a schema, which a user may give to choose columns, not to cast them. ConfigError."""
     columns: list[str] = schema.fieldNames()
-    check_columns(columns, COLUMNS)
+    check_columns(columns, COLUMNS, called("columns"))
     if schema != (expected := schemas(columns)[0]):
         raise ConfigError(
             f"the columns are {expected.simpleString()}, not {schema.simpleString()}; cast them after reading"

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.lake.arrow.memory import keep_freed_memory
@@ -20,34 +18,30 @@ from mqlake.metaq.store.columns import Damage, Records
 from mqlake.spark.metaq.locations import Piece, read_piece
 from mqlake.spark.metaq.options import MetaqOptions, schemas
 from mqlake.spark.metaq.segments import Split
+from mqlake.spark.partitions import TaskPartition, as_partitions
+from mqlake.spark.positions import ENDING, STARTING
+
+Pieces = tuple[Piece, ...]
+"""The work of one task."""
 
 
-@dataclass
-class MetaqPartition(InputPartition):
-    """The work of one task."""
-
-    pieces: tuple[Piece, ...]
-
-
-def partitions_of(pieces: Iterable[Piece], split_size: int) -> list[MetaqPartition]:
+def partitions_of(pieces: Iterable[Piece], split_size: int) -> list[TaskPartition[Pieces]]:
     """Small pieces that follow each other become one task's work; each partition of a broker is a task of its own."""
 
     def size_of(piece: Piece) -> int:
         return piece.end - piece.start if isinstance(piece, Split) else split_size
 
-    return [MetaqPartition(group) for group in grouped(pieces, size_of, split_size)]
+    return as_partitions(grouped(pieces, size_of, split_size))
 
 
-def read_partition(
-    partition: MetaqPartition, options: MetaqOptions, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+def read_pieces(pieces: Pieces, options: MetaqOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of one task.
 
     StoreCorruptError and ConfigError (mode failFast), OffsetOutOfRangeError, RemotingError, OSError.
     """
     keep_freed_memory()
     schema = schemas(columns)[1]
-    for piece in partition.pieces:
+    for piece in pieces:
         try:
             for found in read_piece(piece, verify=options.verify):
                 if isinstance(found, Records):
@@ -65,14 +59,12 @@ def read_partition(
 def _error(damage: Damage, options: MetaqOptions) -> MqlakeError:
     """Returns the error for damage: a wrong offset in an option if it names this place, as offsets at which no
     record begins look like damage."""
-    for position, offset, what in (
-        (options.start, damage.offset, "begins"),
-        (options.end, damage.end, "ends"),
+    for position, option, offset, what in (
+        (options.start, STARTING[0], damage.offset, "begins"),
+        (options.end, ENDING[0], damage.end, "ends"),
     ):
         if offset in position.queues.values():
-            return ConfigError(
-                f"{damage.file}: no record {what} at offset {offset}, which {position.option!r} names"
-            )
+            return ConfigError(f"{damage.file}: no record {what} at offset {offset}, which {option!r} names")
     return damage.error()
 
 

@@ -28,8 +28,9 @@ from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
 from mqlake.spark.metaq.locations import Piece, resolve
 from mqlake.spark.metaq.options import MetaqOptions, chosen_columns, schemas
-from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
+from mqlake.spark.metaq.partition import Pieces, partitions_of, read_pieces
 from mqlake.spark.metaq.segments import open_directory
+from mqlake.spark.partitions import TaskPartition
 from mqlake.spark.requirements import require_stream_readers
 
 
@@ -61,7 +62,7 @@ class MetaqReader(FilteredReader):
         self._options = options
         self._columns = tuple(columns)
 
-    def partitions(self) -> list[MetaqPartition]:
+    def partitions(self) -> list[TaskPartition[Pieces]]:
         """NotAStoreError, OSError; in mode failFast StoreCorruptError for a gap between segments."""
         options, place = self._options, self._options.place()
         bounds = place.bounds()
@@ -81,5 +82,5 @@ class MetaqReader(FilteredReader):
         return partitions_of(pieces, options.split_size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, MetaqPartition):  # else Spark's placeholder for no partitions
-            yield from read_partition(partition, self._options, self._columns)
+        if isinstance(partition, TaskPartition):
+            yield from read_pieces(partition.task, self._options, self._columns)

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
 from mqlake.lake.offsets import EARLIEST
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.metaq.locations import Offsets, PartitionKey, Piece, end_after, resolve
 from mqlake.spark.metaq.options import MetaqOptions
-from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
+from mqlake.spark.metaq.partition import Pieces, partitions_of, read_pieces
+from mqlake.spark.partitions import TaskPartition
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 Json = dict[str, dict[str, int]]
@@ -77,31 +78,21 @@ class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
         ends = (
             {part: end for part, (_, end) in bounds.items()} if self._target is None else dict(self._target)
         )
-        if isinstance(limit, ReadMaxBytes | ReadMaxRows):
-            left = {
-                part: end - max(known.get(part, 0), bounds[part][0])
-                for part, end in ends.items()
-                if part in bounds and end > max(known.get(part, 0), bounds[part][0])
-            }
-            share = (limit.max_bytes if isinstance(limit, ReadMaxBytes) else limit.max_rows) / max(
-                1, sum(left.values())
-            )
-            for part, size in left.items():
-                ends[part] = self._end_after(
-                    part, ends[part] - size, ends[part], limit, max(1, round(size * share))
-                )
+        left = {
+            part: end - max(known.get(part, 0), bounds[part][0])
+            for part, end in ends.items()
+            if part in bounds and end > max(known.get(part, 0), bounds[part][0])
+        }
+        unit = "size" if isinstance(limit, ReadMaxBytes) else "records"
+        for part, amount in (self._shares(left, limit) or {}).items():
+            first = ends[part] - left[part]
+            pieces = self._place.pieces(part, first, ends[part])
+            ends[part] = end_after(pieces, first, ends[part], **{unit: amount})
         return to_json({**known, **ends})
-
-    def _end_after(self, part: PartitionKey, start: int, end: int, limit: ReadLimit, amount: int) -> int:
-        """Returns the end of the next batch in one partition, whose share of the limit is that of its unread bytes."""
-        pieces = self._place.pieces(part, start, end)
-        if isinstance(limit, ReadMaxBytes):
-            return end_after(pieces, start, end, size=amount)
-        return end_after(pieces, start, end, records=amount)
 
     # ------------------------------------------------------------------ batches
 
-    def partitions(self, start: Json, end: Json) -> list[MetaqPartition]:
+    def partitions(self, start: Json, end: Json) -> list[TaskPartition[Pieces]]:
         starts, ends = from_json(start), from_json(end)
         changed = {part: last for part, last in ends.items() if starts.get(part, -1) != last}
         if not changed:
@@ -127,5 +118,5 @@ class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
         return partitions_of(pieces, self._options.split_size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, MetaqPartition):
-            yield from read_partition(partition, self._options, self._columns)
+        if isinstance(partition, TaskPartition):
+            yield from read_pieces(partition.task, self._options, self._columns)

@@ -31,7 +31,7 @@ from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, divided, read_range, subscribed
 from mqlake.message import ReceiptHandle, real_topic
 from mqlake.spark.error_messages import short_errors
-from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class RocketMQPopReader(LimitedStreamReader[Queue]):
                         break
         return entries
 
-    def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
+    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition[QueueRange]]:
         if start["batch"] == end["batch"]:
             return []
         ranges = [
@@ -107,8 +107,8 @@ class RocketMQPopReader(LimitedStreamReader[Queue]):
         return as_partitions(divided(_joined(ranges), self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, QueueRange):
-            yield from read_range(partition, self._options, self._columns)
+        if isinstance(partition, TaskPartition):
+            yield from read_range(partition.task, self._options, self._columns)
 
     def commit(self, end: Offset) -> None:
         """Acknowledges the messages of a batch that is done. One that cannot be is popped again: a failure warns."""

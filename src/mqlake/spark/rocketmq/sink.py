@@ -42,7 +42,6 @@ from mqlake.client.produce.transaction_producer import TransactionMQProducer
 from mqlake.client.results import SendStatus
 from mqlake.errors import ConfigError, SendError, UnknownKeyError
 from mqlake.lake.live.cluster import Cluster
-from mqlake.lake.live.options import WriteOptions
 from mqlake.message import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
@@ -59,6 +58,7 @@ from mqlake.spark.rocketmq.epochs import (
     half_of,
     transaction_producer,
 )
+from mqlake.spark.rocketmq.options import WriteOptions
 
 T = TypeVar("T")
 

@@ -25,13 +25,14 @@ from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError
 from mqlake.lake.live.cluster import Live
-from mqlake.lake.live.options import ReadOptions, WriteOptions
+from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.live.ranges import QueueRange, read_range
 from mqlake.lake.live.rows import needed
 from mqlake.spark.error_messages import short_errors
 from mqlake.spark.filters import FilteredReader
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.requirements import require_stream_readers
-from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
+from mqlake.spark.rocketmq.options import WriteOptions, read_options
 from mqlake.spark.schema import check_user_schema, spark_schema
 
 
@@ -47,17 +48,17 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        return spark_schema(ReadOptions.parse(self.options).columns)
+        return spark_schema(read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RocketMQReader(ReadOptions.parse(self.options, stream=False), check_user_schema(schema))
+        return RocketMQReader(read_options(self.options, stream=False), check_user_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         require_stream_readers()
         from mqlake.spark.rocketmq.pop import RocketMQPopReader
         from mqlake.spark.rocketmq.stream import RocketMQStreamReader
 
-        options = ReadOptions.parse(self.options, stream=True)
+        options = read_options(self.options, stream=True)
         reader = RocketMQStreamReader if options.pop_group is None else RocketMQPopReader
         return reader(options, check_user_schema(schema))
 
@@ -93,9 +94,9 @@ class RocketMQReader(FilteredReader):
         self._options = options
         self._columns = columns
 
-    def partitions(self) -> list[QueuePartition]:
+    def partitions(self) -> list[TaskPartition[QueueRange]]:
         return as_partitions(needed(self._options, self._conditions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, QueueRange):
-            yield from read_range(partition, self._options, self._columns, self._conditions)
+        if isinstance(partition, TaskPartition):
+            yield from read_range(partition.task, self._options, self._columns, self._conditions)

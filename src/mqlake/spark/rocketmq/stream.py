@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.lake.live.cluster import Live, Queue
@@ -38,7 +38,7 @@ from mqlake.lake.live.ranges import (
 )
 from mqlake.lake.offsets import EARLIEST, LastMessage
 from mqlake.spark.error_messages import short_errors
-from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
+from mqlake.spark.partitions import TaskPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 logger = logging.getLogger(__name__)
@@ -132,13 +132,10 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
                     f"{queue}: it had been read up to {offset}; the broker has up to {ends[queue]}",
                 )
         left = {queue: max(0, end - known.get(queue, lows.get(queue, 0))) for queue, end in ends.items()}
-        if isinstance(limit, ReadMaxRows) and sum(left.values()) > limit.max_rows:
-            share = limit.max_rows / sum(left.values())
-            ends = {
-                queue: end - left[queue] + min(left[queue], max(1, int(left[queue] * share)))
-                for queue, end in ends.items()
-            }
-        return ends
+        shares = self._shares(left, limit)
+        if shares is None:
+            return ends
+        return {queue: end - left[queue] + min(left[queue], shares[queue]) for queue, end in ends.items()}
 
     def _asked_for(self, known: QueueOffsets) -> QueueOffsets:
         """Returns the offsets of the topics that are still subscribed to."""
@@ -149,7 +146,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
                 )
         return {queue: offset for queue, offset in known.items() if self._options.asks_for(queue.topic)}
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[QueuePartition]:
+    def partitions(self, start: Offsets, end: Offsets) -> list[TaskPartition[QueueRange]]:
         (starts, _), (ends, lasts) = from_json(start), from_json(end)
         changed = [queue for queue, offset in ends.items() if starts.get(queue, -1) != offset]
         if not changed:
@@ -191,5 +188,5 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
             logger.warning("offsets of group %s are not committed: %s", group, error)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, QueueRange):
-            yield from read_range(partition, self._options, self._columns)
+        if isinstance(partition, TaskPartition):
+            yield from read_range(partition.task, self._options, self._columns)

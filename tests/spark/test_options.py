@@ -9,11 +9,12 @@ from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import PositionKind
-from mqlake.lake.options import OPTIONS, LogOptions, Mode
+from mqlake.lake.options import LogOptions, Mode
+from mqlake.spark.options import OPTIONS, log_options
 
 
 def test_defaults() -> None:
-    options = LogOptions.parse({"path": "/s"})
+    options = log_options({"path": "/s"})
     assert options == LogOptions(stores=(Storage("/s"),))
     assert options.columns == tuple(COLUMNS)
     assert (options.unpack, options.skipping, options.fail_on_data_loss) == (True, True, True)
@@ -44,7 +45,7 @@ def test_all_of_them_and_no_care_for_case() -> None:
     }
     unused = {"archive", "endingTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger"}
     assert {name.lower() for name in given} == {name.lower() for name in OPTIONS if name not in unused}
-    options = LogOptions.parse(given)
+    options = log_options(given)
     assert options.paths == ("/a", "/b", "/c")
     assert options.stores[0].options == {"key": "k"}
     assert options.topics == {"T1", "T2"}
@@ -67,7 +68,7 @@ def test_all_of_them_and_no_care_for_case() -> None:
 )
 def test_unknown_names(options: dict[str, str], said: str) -> None:
     with pytest.raises(UnknownKeyError, match=re.escape(said)):
-        LogOptions.parse({"path": "/s", **options})
+        log_options({"path": "/s", **options})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_unknown_names(options: dict[str, str], said: str) -> None:
 )
 def test_values_that_cannot_be_used(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
-        LogOptions.parse(options)
+        log_options(options)
 
 
 def test_positions_that_only_a_stream_has() -> None:
@@ -108,7 +109,7 @@ def test_positions_that_only_a_stream_has() -> None:
         ({"endingOffsets": "earliest"}, "cannot end there"),
     ):
         with pytest.raises(ConfigError, match=said):
-            LogOptions.parse({"path": "/s", **options}).check_batch()
+            log_options({"path": "/s", **options}).check_batch()
 
 
 @pytest.mark.parametrize(("text", "size"), [("5", 5), ("64k", 65536), ("3 MB", 3 << 20), ("1g", 1 << 30)])
