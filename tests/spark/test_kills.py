@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from mqlake.lake.live.ranges import QueueRange
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark.kills import Load, StreamJob
 from tests.spark.rocketmq.test_source import options, source
@@ -48,9 +49,13 @@ def exactly_once(spark: SparkSession, broker: Broker, directory: Path, master: s
         (log,) = directory.rglob("commitlog")
         where = Where(master, str(log.parent), broker.namesrv, TOPIC, str(directory / "out"), scratch)
         rounds_of_kills(where, rounds, chance)
-    parts = source(options(broker, TOPIC)).partitions
-    until(lambda: sum(part.end - part.start for part in parts()) >= load.count)
-    sent = Counter((part.queue.queue_id, offset) for part in parts() for offset in range(part.end))
+    reader = source(options(broker, TOPIC))
+
+    def ranges() -> list[QueueRange]:
+        return [partition.task for partition in reader.partitions()]
+
+    until(lambda: sum(each.end - each.start for each in ranges()) >= load.count)
+    sent = Counter((each.queue.queue_id, offset) for each in ranges() for offset in range(each.end))
     catch_up(spark, where)
     for copy in COPIES:
         assert where.copied(spark, copy) == sent, copy
