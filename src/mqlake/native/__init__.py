@@ -1,4 +1,5 @@
-"""Code compiled ahead of time: loops over bytes that Python is too slow for, in Cython, without the interpreter lock.
+"""Code compiled ahead of time: loops over bytes that Python is too slow for, in Cython. All but those that append to
+the log (single, produce) let go of the interpreter lock.
 
     prim.h, prim.pxd     numbers, bytes, checksums, fences: C; prim.py is their twin in Python
     *.py                 kernels in Cython's pure mode, which also run uncompiled

@@ -151,7 +151,7 @@ ALLOWED_SLOTS = 2 * ALLOWED_MAX
 """Powers of two. What does not fit makes Python forget all of it, and learn again."""
 
 NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE, FULL, UNKNOWN_SIGNER, UNDECIDED = range(6)
-"""Why parse_sends stopped. UNDECIDED: not known to be allowed to SIGNER_FOUND; REAL_QUEUE of the column after the last
+"""Why read_sends stopped. UNDECIDED: not known to be allowed to SIGNER_FOUND; REAL_QUEUE of the column after the last
 message says what."""
 
 HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET = OPAQUE, QUEUE_ID, QUEUE_OFFSET

@@ -2,7 +2,7 @@
 # cython: initializedcheck=False, embedsignature=False
 """Simple sends: requests to columns, columns to records of the log, columns to answers.
 
-    frames ──read_sends──▶ columns, text ──store──▶ log, answers
+    frames ──read_sends──▶ columns, text ──write_sends──▶ log, answers
 
 A column holds the numbers of one message; texts of headers lie unescaped, back to back, in `text`. What makes a send
 simple is said in fast_send; anything else stops `read_sends` and takes the slow path.

@@ -1,6 +1,7 @@
 """Connection: one peer, from bytes to processors and back.
 
-    read ─▶ all complete frames ─▶ a processor each ─▶ all their answers ─▶ one write
+    read ─▶ take_read ─▶ all complete frames ─▶ a fast path, or a processor each ─▶ all their answers ─▶ one write
+            └ plain sends of a known client, written and answered by native code
 
 One read is one batch: every complete frame is handled, and all immediate answers go out in one write. A processor
 that has to wait returns an awaitable; its answer follows later, and no other request waits for it. Both sides may

@@ -4,7 +4,9 @@
     from reput_from_offset         ├──▶ index                   (IndexService.dispatch)
     up to the confirm offset       └──▶ message arriving listener
 
-It works after the append, in batches of whatever has come since the last round. Under SYNC_FLUSH the confirm
+It works after the append, in batches of whatever has come since the last round. Between two rounds messages gather:
+for GATHER_S, or for GATHER_ROUNDS times as long as the round took; for a moment after a handful; for RELAXED_S while
+nobody waits for messages. Who begins to wait ends that pause. Under SYNC_FLUSH the confirm
 offset is the flushed one: what is not on the disk is shown to nobody. Recovery runs the same dispatch over the
 same scan, so there is one code path and it is exercised all the time.
 """

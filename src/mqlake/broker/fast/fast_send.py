@@ -1,7 +1,7 @@
 """FastSend, the fast path of sends: compiled code takes those of one read of a socket together.
 
     read ─▶ [send send batch … send] pull send …
-             └── parse_sends ──▶ columns ──▶ store_sends ──▶ log, one write of answers
+             └── read_sends ──▶ columns ──▶ write_sends ──▶ log, one write of answers
                  stops at the first frame for the slow path, SendMessageProcessor; goes on after that frame
 
 Also the commits of half messages that are in the log's last file. The record that consumers get is made of the half
@@ -620,7 +620,7 @@ def _hashes(*names: str) -> Int64s:
 
 
 def _hash(name: bytes) -> int:
-    """As kernels.primitives.hash_bytes."""
+    """As native.prim.hash_bytes."""
     code, last = len(name), len(name) // 8
     for step in range(last + 1):
         code ^= int.from_bytes(name[8 * step : 8 * step + 8], "little")

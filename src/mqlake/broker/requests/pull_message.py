@@ -3,8 +3,8 @@
     request ─▶ may the group read the topic? ─▶ its filter ─▶ store ─▶ answer: records as slices of the log
                                                                 └ nothing there ─▶ PullRequestHoldService
 
-Records are sent as they are in the log, without being copied or parsed. An answer with records that are being deleted
-is safe: their memory stays until it is sent.
+Records are sent as they are in the log, without being parsed; small answers are joined for one
+write. An answer with records that are being deleted is safe: their memory stays until it is sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Byte ranges of commit log files: planned by the driver, each walked by one task that needs nothing else.
+"""Byte ranges of commit log files: planned once, each walked by one task that needs nothing else.
 
     file   [rec][rec][rec│ord][rec][rec]│[rec][ ... damage ... ]│[rec][rec][blank]
     split   0 ───────────┘ 1 ───────────┘ 2 ────────────────────┘ 3
@@ -8,7 +8,7 @@ A split knows only where its range begins. It reads from the first record found 
 first record that the next split finds; so every byte of the file belongs to one split, whatever it holds, and
 records and damage come out once however the file is cut.
 
-The driver finds the end of the log once (`log_reader.end_of_records`), so that all tasks read the same table while a
+Whoever plans finds the end of the log once (`log_reader.end_of_records`), so that all tasks read the same table while a
 writer goes on. A task does not use LogReader, which needs all files of a store, mapped: it has one range of one file,
 which may be in an object store.
 """

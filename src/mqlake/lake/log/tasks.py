@@ -1,6 +1,6 @@
 """The work of one task: records of logs, and the rows made of them.
 
-splits ─▶ map file ─▶ scan ─▶ choose rows ─▶ unpack ─▶ Arrow batches
+splits ─▶ read or map ─▶ scan ─▶ choose rows ─▶ unpack ─▶ Arrow batches
 """
 
 from __future__ import annotations

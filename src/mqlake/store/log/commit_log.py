@@ -5,8 +5,10 @@
                                           └ queue offset, physical offset, store time
 
 Every message takes this way, single or in a batch, encoded by Python (`put_message`, a batch with CRC tails) or by
-compiled code (`put_many`, a batch's blob). What needs no order (properties, CRC, lengths) is done before the log's lock
-is taken. Whether the store takes messages at all, and when one counts as stored, DefaultMessageStore decides.
+compiled code (`put_many`, a batch's blob); native.single and native.produce do the same steps for a usual message of a
+program and for the sends of a read, while they hold the interpreter's lock and nobody the log's. What needs no order
+(properties, CRC, lengths) is done before the log's lock is taken. Whether the store takes messages at all, and when one
+counts as stored, DefaultMessageStore decides.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
                                ^
 
 Dispatch, recovery and the read-only view scan; verify, rebuild, dump and search walk. The scrub, which reads past the
-mapped files, and the splits of Spark, whose files need not be local, read in pieces (`scan_pieces`). Nothing writes.
+mapped files, and the end of a log whose files need not be local are read in pieces (`scan_pieces`). Nothing writes.
 """
 
 from __future__ import annotations
