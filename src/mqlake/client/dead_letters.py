@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from mqlake.client.admin import PULL_MESSAGES, Admin
+from mqlake.client.routes import queues_at_brokers
 from mqlake.errors import ConfigError, MessageError
 from mqlake.message import (
     PROPERTY_KEYS,
@@ -31,7 +32,7 @@ from mqlake.message.properties import (
 )
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, TopicStatsTable
 from mqlake.remoting.bodies.route import MASTER_ID
-from mqlake.remoting.bodies.topic import PERM_WRITE, MessageQueue
+from mqlake.remoting.bodies.topic import MessageQueue
 
 REDRIVE_GROUP = "CID_MQLAKE_REDRIVE"
 """The group whose offset in a topic of dead letters is how far they have been sent back."""
@@ -128,10 +129,9 @@ class Redrive:
         route = await self._admin.examine_topic_route_info(topic)
         addresses = {data.broker_name: data.broker_addrs.get(MASTER_ID) for data in route.broker_datas}
         found = [
-            (address, queue_id)
-            for data in route.queue_datas
-            if data.perm & PERM_WRITE and (address := addresses.get(data.broker_name))
-            for queue_id in range(data.write_queue_nums)
+            (address, queue.queue_id)
+            for queue in queues_at_brokers(route, topic)
+            if (address := addresses.get(queue.broker_name))
         ]
         if not found:
             raise MessageError(f"no broker takes messages of {topic}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, TypeGuard
@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.log.storage import Storage
-from mqlake.lake.offsets import EARLIEST, Position, PositionKind, QueueOffsets
+from mqlake.lake.offsets import EARLIEST, Position, PositionKind, QueueOffsets, to_ms
 from mqlake.lake.options import Mode, check_columns, columns_in, mode_of
 
 Moment = int | str | datetime | Mapping[str, Mapping[str, int]] | None
@@ -71,8 +71,7 @@ def _position(argument: str, moment: Moment, default: PositionKind, *, is_store:
     if moment is None:
         return Position(default, name=argument)
     if isinstance(moment, datetime):
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return Position(PositionKind.TIMESTAMP, round(moment.timestamp() * 1000), name=argument)
+        return Position(PositionKind.TIMESTAMP, to_ms(moment), name=argument)
     if isinstance(moment, Mapping):
         return Position(PositionKind.QUEUES, queues=_queue_offsets(argument, moment, is_store), name=argument)
     if isinstance(moment, str):
@@ -82,8 +81,8 @@ def _position(argument: str, moment: Moment, default: PositionKind, *, is_store:
     elif is_store and _is_number(moment) and moment >= 0:
         return Position(PositionKind.PHYSICAL, int(moment), name=argument)
     raise ConfigError(
-        f"{argument} is {moment!r}; it can be a datetime, earliest, latest, a physical offset (of a store), or offsets "
-        'of queues such as {"topic": {"0": 123}}'
+        f"{argument} is {moment!r}; it can be a datetime, earliest, latest, a physical offset as a number (of a "
+        'store), or offsets of queues such as {"topic": {"0": 123}}'
     )
 
 

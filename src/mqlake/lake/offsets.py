@@ -40,6 +40,11 @@ def outside(gaps: Iterable[Span], first: int, end: int) -> list[Span]:
     return found
 
 
+def to_ms(moment: datetime) -> int:
+    """Returns a store time in ms; without a zone it is in UTC."""
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 QueueOffsets = Mapping[tuple[str, str], int]
 """By topic and queue: `0`, of brokers also `broker-a:0`."""
 

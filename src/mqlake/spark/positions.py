@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from mqlake.errors import ConfigError
-from mqlake.lake.offsets import EARLIEST, Position, PositionKind, QueueOffsets
+from mqlake.lake.offsets import EARLIEST, Position, PositionKind, QueueOffsets, to_ms
 
 STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -81,8 +81,7 @@ def parse_time(option: str, text: object) -> int:
         moment = datetime.fromisoformat(str(text))
     except ValueError as error:
         raise ConfigError(f"option {option!r}: {text!r} is not a time: ms since 1970, or ISO 8601") from error
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return to_ms(moment)
 
 
 def _queue_offset(option: str, value: object) -> int:

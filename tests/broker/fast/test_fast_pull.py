@@ -258,7 +258,26 @@ def test_what_happens_while_a_pull_waits(tmp_path: Path) -> None:
                 peer.controller.pull_request_hold_service._ready.append(held.pop(0))
                 peer.controller.pull_request_hold_service._answer_ready()
 
-        [answer] = await ways.hold(frame(8, **waits), reset)
+        seen: list[object] = []
+
+        class Hook:
+            hook_name = "seen"
+
+            def consume_message_before(self, context: object) -> None:
+                seen.append(context)
+
+            def consume_message_after(self, context: object) -> None:
+                pass
+
+        async def hooked() -> None:
+            broker.hooks.consume.append(Hook())
+            await sent(peer, count=1)
+
+        await ways.hold(frame(8, **waits), hooked)
+        assert len(seen) == 2, "a hook that came meanwhile sees both"
+        broker.hooks.consume.clear()
+
+        [answer] = await ways.hold(frame(9, **waits), reset)
         assert b"OFFSET_RESET" in answer
 
     play(tmp_path, scene, **WAITS)

@@ -345,8 +345,10 @@ class FastPull:
         began = time.monotonic_ns()
 
         def execute() -> RemotingCommand | None:
-            if self._is_usual(connection, plan) and self._answer(
-                connection, plan, opaque, queue_offset, None, held_since=began
+            if (
+                not broker.hooks.consume
+                and self._is_usual(connection, plan)
+                and self._answer(connection, plan, opaque, queue_offset, None, held_since=began)
             ):
                 return None
             asked = replace(header, queue_offset=queue_offset, commit_offset=commit_offset)
@@ -356,9 +358,7 @@ class FastPull:
                 self._latencies.record(rpc, time.monotonic_ns() - began)
             return answer
 
-        offsets.commit_pull_offset(connection.remote_address, group, topic, queue_id, queue_offset)
-        if header.sys_flag & COMMIT_OFFSET_FLAG:
-            offsets.commit_offset(connection.remote_address, group, topic, queue_id, commit_offset)
+        self._commit(connection, header, queue_offset, commit_offset)
         broker.store.store_stats_service.get_missed(0)
         later: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         connection.answer_later(RemotingCommand(plan.code, opaque=opaque), later)
@@ -397,10 +397,8 @@ class FastPull:
         body_size = result.buffer_total_size
         if result.status is not GetMessageStatus.FOUND or body_size > BODY_SIZE_MAX:
             return False
-        host, following = connection.remote_address, result.next_begin_offset
-        offsets.commit_pull_offset(host, group, topic, queue_id, following)
-        if commit_offset is not None and header.sys_flag & COMMIT_OFFSET_FLAG:
-            offsets.commit_offset(host, group, topic, queue_id, commit_offset)
+        following = result.next_begin_offset
+        self._commit(connection, header, following, commit_offset)
         head = plan.head % (following, result.min_offset, result.max_offset, opaque)
         size = 4 + len(head) + body_size
         connection.send_buffers((_PREFIX.pack(size, len(head)) + head, *result.buffers), 4 + size)
@@ -411,6 +409,20 @@ class FastPull:
             self._latencies.record(plan.rpc, elapsed)
         self._note(plan, result.message_count, body_size, result.last_place, elapsed // 1_000_000)
         return True
+
+    def _commit(
+        self,
+        connection: Connection,
+        header: PullMessageRequestHeader,
+        following: int,
+        commit_offset: int | None,
+    ) -> None:
+        """Notes where a pull ended, and what it commits; None: that is committed already."""
+        offsets, host = self._broker.consumer_offset_manager, connection.remote_address
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offsets.commit_pull_offset(host, group, topic, queue_id, following)
+        if commit_offset is not None and header.sys_flag & COMMIT_OFFSET_FLAG:
+            offsets.commit_offset(host, group, topic, queue_id, commit_offset)
 
     # --- plain pulls, many at a time
 
@@ -425,9 +437,14 @@ class FastPull:
         arrays = []  # what keeps their files mapped
         for number in range(count):
             plan = self._rows[self.cells[layout.PULLS_AT + number * layout.PULL_SIZE + layout.PLAN]]
-            array = self._prepare_pull(connection, plan, number, may_look=plan not in ready)
+            queue = self._queue_of(connection, plan)
+            if queue is None:
+                break
+            array = self._prepare_pull(plan, queue, number, may_look=plan not in ready)
             if array is None:
-                if not ready and self._hold_matched(connection, plan):
+                opaque, queue_offset, commit_offset = self._pulls[layout.OPAQUE : layout.COMMIT_OFFSET + 1]
+                if not ready and self._hold(connection, plan, opaque, queue_offset, commit_offset):
+                    self._hint = (plan.row + 1) % len(self._rows)
                     return int(self._pulls[layout.END])
                 break
             arrays.append(array)
@@ -446,28 +463,15 @@ class FastPull:
         self._hint = (ready[done - 1].row + 1) % len(self._rows)
         return int(pulls[-1][layout.END])
 
-    def _hold_matched(self, connection: Connection, plan: PullPlan) -> bool:
-        """As `_hold`, of the first pull that compiled code has recognised."""
-        if self._queue_of(connection, plan) is None:
-            return False
-        opaque, queue_offset, commit_offset = self._pulls[layout.OPAQUE : layout.COMMIT_OFFSET + 1]
-        if not self._hold(connection, plan, opaque, queue_offset, commit_offset):
-            return False
-        self._hint = (plan.row + 1) % len(self._rows)
-        return True
-
     @property
     def takes_plain_pulls(self) -> bool:
         """True if neither access control nor a consume hook has to see each pull, so that compiled code may answer."""
         return self._access is None and not self._broker.hooks.consume
 
-    def _prepare_pull(self, connection: Connection, plan: PullPlan, number: int, *, may_look: bool) -> object:
+    def _prepare_pull(self, plan: PullPlan, queue: ConsumeQueue, number: int, *, may_look: bool) -> object:
         """Gives compiled code what it needs for the pull; the array of its file, or None if it is not plain now.
         `may_look`: no pull before it in this step needs the units that the plan has."""
         cells = self.cells
-        queue = self._queue_of(connection, plan)
-        if queue is None:
-            return None
         at = layout.PULLS_AT + number * layout.PULL_SIZE
         offset = cells[at + layout.QUEUE_OFFSET]
         low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
@@ -551,17 +555,7 @@ class FastPull:
 
     def _taken(self, connection: Connection, plan: PullPlan, pull: list[int], elapsed: int) -> None:
         """Updates the broker's tables and statistics after an answered pull."""
-        header, offsets = plan.header, self._broker.consumer_offset_manager
-        host, group, topic, queue_id = (
-            connection.remote_address,
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-        )
-        following = pull[layout.NEXT]
-        offsets.commit_pull_offset(host, group, topic, queue_id, following)
-        if header.sys_flag & COMMIT_OFFSET_FLAG:
-            offsets.commit_offset(host, group, topic, queue_id, pull[layout.COMMIT_OFFSET])
+        self._commit(connection, plan.header, pull[layout.NEXT], pull[layout.COMMIT_OFFSET])
         if self._latencies is not None:
             self._latencies.record(plan.rpc, elapsed)
         place = (pull[layout.LAST_OFFSET], pull[layout.LAST_SIZE])
