@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, Filter
 
-from mqlake.lake.arrow.filters import NUMBERS, TEXTS, TIMES, Condition
+from mqlake.lake.arrow.filters import TEXTS, Condition
+from mqlake.lake.arrow.schema import NUMBERS, TIMES
 
 _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     datasource.EqualTo: operator.eq,

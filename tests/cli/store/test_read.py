@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from mqlake.cli.main import cli
 from mqlake.cli.options import Whole, time_ms
+from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.message import create_message_id
 from mqlake.message.rendering import body_text
 from mqlake.store.check.verify import verify_store
@@ -25,28 +26,8 @@ from tests.cli.test_main import MQLAKE, run
 from tests.golden import CASES, unpack
 from tests.store.small_store import COUNT, SETTINGS, contents, fill, flip, message, record_at
 
-FIELDS = [
-    "topic",
-    "queueId",
-    "queueOffset",
-    "physicalOffset",
-    "msgId",
-    "uniqKey",
-    "tags",
-    "keys",
-    "body",
-    "bodyCrc",
-    "properties",
-    "flag",
-    "sysFlag",
-    "bornTimestamp",
-    "bornHost",
-    "storeTimestamp",
-    "storeHost",
-    "reconsumeTimes",
-    "preparedTransactionOffset",
-    "size",
-]
+FIELDS = [name for name in COLUMNS if name not in ("brokerName", "path")]
+"""What a dump shows of a record is what the log's rows have of it."""
 
 
 @pytest.fixture(scope="module")

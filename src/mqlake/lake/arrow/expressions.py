@@ -24,7 +24,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqlake.lake.arrow.filters import NUMBERS, TEXTS, TIMES, Condition
+from mqlake.lake.arrow.filters import TEXTS, Condition
+from mqlake.lake.arrow.schema import NUMBERS, TIMES
 
 _LINE = re.compile(r"(call|end|field_ref|literal|options|nested_field_ref): '(.*)'", re.DOTALL)
 _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {

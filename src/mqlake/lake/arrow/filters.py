@@ -22,6 +22,7 @@ from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.formats.index import build_key, index_key_hash
 from mqlake.lake.arrow.arrays import bools_of, string_array
 from mqlake.lake.arrow.properties import Properties, kernels
+from mqlake.lake.arrow.schema import NUMBERS, OF_A_MESSAGE, TIMES
 from mqlake.lake.offsets import Position, PositionKind
 from mqlake.lake.options import LogOptions
 from mqlake.message import (
@@ -41,22 +42,7 @@ from mqlake.message import (
 
 Bools = npt.NDArray[np.bool_]
 
-NUMBERS = {
-    "queueId": "queue_id",
-    "queueOffset": "queue_offset",
-    "physicalOffset": "physical_offset",
-    "bodyCrc": "body_crc",
-    "flag": "flag",
-    "sysFlag": "sys_flag",
-    "reconsumeTimes": "reconsume_times",
-    "preparedTransactionOffset": "prepared_transaction_offset",
-    "size": "size",
-}
-TIMES = {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
 TEXTS = ("topic", "tags", "keys", "uniqKey")
-
-OF_A_MESSAGE = frozenset({"queueOffset", "flag", "tags", "keys", "uniqKey"})
-"""Columns in which the messages of an inner batch differ from the record that holds them."""
 
 _HIDDEN_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 """Topics in which a broker keeps messages that no consumer is to see yet, and its notes about them."""

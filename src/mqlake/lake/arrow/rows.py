@@ -15,7 +15,7 @@ from mqlake.formats.arrow import Bytes, Ints, text_array
 from mqlake.formats.columns import Scan, as_input, gather
 from mqlake.lake.arrow.arrays import batch_of, codes_of, number_array, string_array
 from mqlake.lake.arrow.properties import Properties, kernels
-from mqlake.lake.arrow.schema import CORRUPT_COLUMN, arrow_schema
+from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN, ON_REQUEST, Column, arrow_schema
 from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -56,14 +56,6 @@ class Records:
 
 
 # ---------------------------------------------------------------------- columns
-
-
-def _number(name: str) -> Callable[[Records], pa.Array]:
-    return lambda records: number_array(records.column(name))
-
-
-def _timestamp(name: str) -> Callable[[Records], pa.Array]:
-    return lambda records: timestamp_array(records.column(name))
 
 
 def timestamp_array(ms: Ints) -> pa.Array:
@@ -190,28 +182,24 @@ def host_text(host: bytes) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
+def _field(column: Column) -> Callable[[Records], pa.Array]:
+    field = column.field
+    assert field is not None
+    array = timestamp_array if column.kind == "timestamp" else number_array
+    return lambda records: array(records.column(field))
+
+
 BUILDERS: dict[str, Callable[[Records], pa.Array]] = {
+    **{name: _field(column) for name, column in {**COLUMNS, **ON_REQUEST}.items() if column.field},
     "topic": _topic,
-    "queueId": _number("queue_id"),
-    "queueOffset": _number("queue_offset"),
-    "physicalOffset": _number("physical_offset"),
     "msgId": _message_id,
     "uniqKey": _property(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX),
     "tags": _property(PROPERTY_TAGS),
     "keys": _property(PROPERTY_KEYS),
     "body": _body,
-    "bodyCrc": _number("body_crc"),
-    "bodySize": _number("body_length"),
     "properties": lambda records: records.properties.as_map(),
-    "flag": _number("flag"),
-    "sysFlag": _number("sys_flag"),
-    "bornTimestamp": _timestamp("born_timestamp"),
     "bornHost": _host("born_host_start", MessageSysFlag.BORNHOST_V6_FLAG),
-    "storeTimestamp": _timestamp("store_timestamp"),
     "storeHost": _host("store_host_start", MessageSysFlag.STOREHOSTADDRESS_V6_FLAG),
-    "reconsumeTimes": _number("reconsume_times"),
-    "preparedTransactionOffset": _number("prepared_transaction_offset"),
-    "size": _number("size"),
 }
 """Columns made from records; `brokerName` and `path` are the same for all rows of a batch."""
 

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mqlake.errors import UnfitHeadsError
-from mqlake.lake.arrow.filters import NUMBERS, OF_A_MESSAGE, TIMES, Condition, RowFilter
+from mqlake.lake.arrow.filters import Condition, RowFilter
+from mqlake.lake.arrow.schema import NUMBERS, OF_A_MESSAGE, TIMES
 from mqlake.lake.heads.bloom import groups_that_may_have
 from mqlake.lake.heads.parquet import BLOOM_COLUMNS, rows_of
 from mqlake.lake.heads.schema import SCHEMA

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from mqlake.lake.arrow.filters import NUMBERS, RowFilter, time_ms
+from mqlake.lake.arrow.filters import RowFilter, time_ms
+from mqlake.lake.arrow.schema import NUMBERS
 from mqlake.lake.log.single_records import Places
 from mqlake.lake.log.splits import VERIFY_FULL, LogFile
 from mqlake.lake.log.storage import Storage

@@ -28,9 +28,9 @@ from pyspark.sql.types import StructType
 
 from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.lake.arrow.filters import NUMBERS, TIMES, RowFilter, hidden_topics
+from mqlake.lake.arrow.filters import RowFilter, hidden_topics
 from mqlake.lake.arrow.rows import RowBuilder
-from mqlake.lake.arrow.schema import COLUMNS
+from mqlake.lake.arrow.schema import NUMBERS, TIMES, kind_of
 from mqlake.lake.heads.schema import COLUMNS as HEADS_COLUMNS
 from mqlake.lake.log.reading import files_within
 from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut
@@ -181,7 +181,7 @@ class CommitLogCountsDataSource(DataSource):
 
 
 def _schemas(keys: Sequence[Key]) -> tuple[StructType, pa.Schema]:
-    return table_schemas({**{key.column: COLUMNS[key.column] for key in keys}, **SUMS})
+    return table_schemas({**{key.column: kind_of(key.column) for key in keys}, **SUMS})
 
 
 @short_errors
