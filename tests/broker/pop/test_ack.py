@@ -35,6 +35,7 @@ async def revived(peer: Peer) -> None:
     now = now_ms()
     while peer.controller.timers.curr_read_time_ms < now:
         await asyncio.sleep(0.02)
+    await peer.dispatched()  # revive() looks only at what queues show
     await peer.controller.pop_service.revive_service.revive()
 
 
