@@ -157,8 +157,9 @@ def _dispatch(directory: Path, scale: Scale) -> Alone:
 # --- a broker in a process of its own: CPU time is its, not the client's
 
 
-def _broker(directory: Path, scale: Scale) -> MqlakeBroker:
+def _broker(directory: Path, scale: Scale, **more: str) -> MqlakeBroker:
     settings = {
+        **more,
         "brokerFastFailureEnable": "false",
         "osPageCacheBusyTimeOutMills": 60_000,
         "mappedFileSizeCommitLog": min(scale.broker_log_file, 256 * MIB),
@@ -176,10 +177,15 @@ def _of_broker(broker: MqlakeBroker, load: sockets.SocketLoad) -> Alone:
     return Plain(sockets.Side(broker, load).round, close)
 
 
-def _sends(in_flight: int, batch: int, directory: Path, scale: Scale) -> Alone:
-    broker = _broker(directory, scale)
+def _sends(
+    in_flight: int, batch: int, directory: Path, scale: Scale, *, connections: int = 1, **settings: str
+) -> Alone:
+    broker = _broker(directory, scale, **settings)
     count = scale.sends if batch == 1 else scale.batch_sends
-    return _of_broker(broker, sockets.sends(broker.address, count, batch=batch, in_flight=in_flight))
+    load = sockets.sends(
+        broker.address, count, batch=batch, connections=connections, in_flight=in_flight
+    )
+    return _of_broker(broker, load)
 
 
 def _pulls(in_flight: int, directory: Path, scale: Scale) -> Alone:
@@ -207,6 +213,8 @@ LINES: dict[str, Callable[[Path, Scale], Alone]] = {
     "parse-columns": functools.partial(_columns, "parse_columns"),
     "send-1": functools.partial(_sends, 1, 1),
     "send-64": functools.partial(_sends, 64, 1),
+    "send-16-clients": functools.partial(_sends, 1, 1, connections=16),
+    "send-sync-flush": functools.partial(_sends, 1, 1, connections=64, flushDiskType="SYNC_FLUSH"),
     "send-batch-8": functools.partial(_sends, 8, sockets.BATCH),
     "pull-1": functools.partial(_pulls, 1),
     "pull-64": functools.partial(_pulls, 64),

@@ -223,7 +223,7 @@ class TestBackPressure:
         peer = Peer(clock)
         peer.wire.closing = True
         peer.pause_writing()
-        peer._rest()
+        peer.rest()
         assert peer.wire.calls == []
         peer.resume_writing()
         turn(clock)
@@ -241,8 +241,8 @@ class TestBackPressure:
 class TestTurns:
     def test_rest_until_the_next_iteration(self, clock):
         peer = Peer(clock)
-        peer._rest()
-        peer._rest()
+        peer.rest()
+        peer.rest()
         assert peer.wire.calls == ["pause"] and peer._waits
         turn(clock)
         assert peer.wire.calls == ["pause", "handle", "resume"] and not peer._waits
@@ -251,7 +251,7 @@ class TestTurns:
         peer = Peer(clock)
         left = [peer._rest, peer._rest, lambda: None]
         peer.handle = lambda: left.pop(0)()
-        peer._rest()
+        peer.rest()
         for _ in range(5):
             turn(clock)
         assert peer.wire.calls == ["pause", "handle", "pause", "handle", "pause", "handle", "resume"]
@@ -259,7 +259,7 @@ class TestTurns:
     def test_a_rest_does_not_end_back_pressure(self, clock):
         peer = Peer(clock)
         peer.pause_writing()
-        peer._rest()
+        peer.rest()
         turn(clock)
         assert peer.wire.calls == ["pause", "pause"]
         peer.resume_writing()

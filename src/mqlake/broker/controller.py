@@ -233,7 +233,6 @@ class BrokerController:
         ):
             register(table, processor, broker.store)
         fast_send = FastSend(broker, sends, self.transactional_message_service, latencies, server.scratch)
-        server.take_read = fast_send.take_read
         server.fast_paths = (
             fast_send,
             FastPull(broker, self.pull_message_processor, latencies),

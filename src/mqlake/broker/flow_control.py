@@ -37,13 +37,12 @@ def busy(remark: str) -> RemotingCommand:
 class SendFlowControl:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.turn = 0
-        """The number of turns in which sends came: what `refusal` said holds as long as it is the same."""
-        self._turn_began = 0
+        self.turn_began = 0
+        """When a send came first in this turn of the event loop, by the monotonic clock in ns; 0: none has come."""
         self._last_turn_ms = 0
-        self._long_turns = 0
-        """Consecutive long turns."""
-        self._held_ms = 0
+        self.long_turns = 0
+        """Consecutive long turns; from two on, sends are refused."""
+        self.held_ms = 0
         """How long a put of the last turn took, if that was too long."""
 
     def refusal(self) -> RemotingCommand | None:
@@ -58,12 +57,12 @@ class SendFlowControl:
             return busy(
                 f"{REJECT}: page cache: a put has been writing for {held} ms, the limit is {limit} ms"
             )
-        if not self._turn_began:
-            self._turn_began = time.monotonic_ns()
-            store.forget_longest_put()
-            asyncio.get_running_loop().call_soon(self._turn_ends)
-        held, limit = self._held_ms or store.longest_put_ms, store.config.os_page_cache_busy_time_out_mills
-        if held > limit:
+        if self.turn_began:
+            held = self.held_ms or store.longest_put_ms
+        else:
+            self.begin_turn()
+            held = self.held_ms
+        if held and held > (limit := store.config.os_page_cache_busy_time_out_mills):
             return busy(
                 f"{REJECT}: page cache: a put took {held} ms while this send waited, the limit is {limit} ms"
             )
@@ -73,7 +72,7 @@ class SendFlowControl:
                 f"{REJECT}: pool: 0 of the {store.config.transient_store_pool_size} buffers of the transient "
                 f"store pool are free, 1 is needed"
             )
-        if self._long_turns > 1 and config.broker_fast_failure_enable:
+        if self.long_turns > 1 and config.broker_fast_failure_enable:
             return busy(
                 f"{TIMEOUT_CLEAN_QUEUE}, period in queue: {self._last_turn_ms}ms: queue wait: the broker came "
                 f"round to its sockets after {self._last_turn_ms} ms, the limit is "
@@ -81,26 +80,31 @@ class SendFlowControl:
             )
         return None
 
+    def begin_turn(self) -> None:
+        """Called with the first send of a turn."""
+        self.turn_began = time.monotonic_ns()
+        self._broker.store.forget_longest_put()
+        asyncio.get_running_loop().call_soon(self._turn_ends)
+
     def _turn_ends(self) -> None:
         """Runs first in the turn after the one in which a send came. Sends read in this turn arrived during the
         last one; sends read later did not."""
-        self._last_turn_ms = (time.monotonic_ns() - self._turn_began) // 1_000_000
-        self._turn_began = 0
-        self.turn += 1
+        self._last_turn_ms = (time.monotonic_ns() - self.turn_began) // 1_000_000
+        self.turn_began = 0
         held = self._broker.store.longest_put_ms
-        if held > self._broker.store.config.os_page_cache_busy_time_out_mills:
-            self._held_ms = held
+        if held and held > self._broker.store.config.os_page_cache_busy_time_out_mills:
+            self.held_ms = held
             asyncio.get_running_loop().call_soon(self._hold_is_over)
         if self._last_turn_ms > self._broker.config.wait_time_mills_in_send_queue:
-            self._long_turns += 1
+            self.long_turns += 1
             asyncio.get_running_loop().call_soon(self._next_turn_begins)
         else:
-            self._long_turns = 0
+            self.long_turns = 0
 
     def _hold_is_over(self) -> None:
-        self._held_ms = 0
+        self.held_ms = 0
 
     def _next_turn_begins(self) -> None:
         """Resets: if the turn before brought no send, no send waits."""
-        if not self._turn_began or self._long_turns > 1:
-            self._long_turns = 0
+        if not self.turn_began or self.long_turns > 1:
+            self.long_turns = 0

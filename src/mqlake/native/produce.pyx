@@ -12,6 +12,7 @@ half done.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from mqlake.native.append cimport publish
 from mqlake.native.frame_layout cimport JSON, ROCKETMQ
@@ -21,6 +22,8 @@ from mqlake.native.send_layout cimport *
 from mqlake.native.sends cimport *
 from mqlake.native.single cimport *
 from mqlake.native.text cimport equals
+
+import asyncio
 
 cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(PyObject *items, Py_ssize_t at)
@@ -120,6 +123,9 @@ cdef class NativeSends:
     cdef readonly i64 why
     cdef readonly i64 end
     cdef readonly bytes answers
+    cdef public object notify  # to be called when messages are in the log; None: nobody has to know
+    cdef public object config, topics_version, topics_counter  # what the arrays are made for
+    cdef public i64 open_until  # the monotonic clock, in ns: as long holds what FastSend has said
 
     def __init__(self, NativePut log):
         self.log = log
@@ -175,19 +181,9 @@ cdef class NativeSends:
         finally:
             PyBuffer_Release(&view)
 
-    def take_read(self, data, i64 end, i64 host):
-        """As `take`, of data[:end]; 0, and nothing was read, if that begins with no send."""
-        cdef Py_buffer view
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        try:
-            if not 0 <= end <= view.len:
-                raise ValueError(f"{end} of {view.len} bytes")
-            if self.queues is None or not may_be_send(<Bytes>view.buf, 0, end):
-                self.messages, self.answers = 0, None
-                return 0
-            return self.take_from(<Bytes>view.buf, 0, end, host, True)
-        finally:
-            PyBuffer_Release(&view)
+    def reader(self, fast, connection, u8[::1] scratch, i64 host):
+        """A SendReader of a connection, which answers at once what it has stored."""
+        return SendReader(self, fast, connection, scratch, host)
 
     def store(self, u8[::1] out, i64 position, i64 base_offset, data, i64 count, i64 store_timestamp):
         """Writes records of the first `count` messages in the columns, read from `data`, to out[position:], all but the
@@ -225,3 +221,92 @@ cdef class NativeSends:
             self.end = self.tables.columns[PHYSICAL_OFFSET][0] + written.size
         self.messages, self.places, self.transactional = found.messages, found.places, found.transactional
         return start
+
+
+cdef class NativeReader:
+    """The reads of a connection whose client sends: its sends are stored and answered here, and all else is left to
+    `connection`.
+
+    `fast` is a FastSend, which says if sends may be stored, and answers those that native code cannot."""
+    cdef NativeSends sends
+    cdef object fast, flow_control, broker, store, topics, scratch, write
+    cdef readonly object connection
+    cdef Bytes bytes_read
+    cdef i64 size, host
+    cdef bint is_sync_flush, is_whole
+    cdef readonly i64 stored  # messages, by this reader alone
+
+    def __init__(self, NativeSends sends, fast, connection, u8[::1] scratch, i64 host):
+        """`scratch`: where reads go; `host`: the client's."""
+        self.broker, self.flow_control, self.is_sync_flush = fast.broker, fast.flow_control, fast.is_sync_flush
+        self.store, self.topics = self.broker.store, self.broker.topic_config_manager
+        self.sends, self.fast, self.connection, self.scratch, self.host = sends, fast, connection, scratch.base, host
+        self.write, self.bytes_read, self.size = connection.transport.write, &scratch[0], scratch.shape[0]
+
+    def get_buffer(self, hint):
+        self.is_whole = self.connection.is_at_rest
+        return self.scratch if self.is_whole else self.connection.get_buffer(hint)
+
+    def buffer_updated(self, Py_ssize_t size):
+        cdef i64 handled = 0
+        sends, connection = self.sends, self.connection
+        if self.is_whole and may_be_send(self.bytes_read, 0, size) and self.is_open():
+            following = sends.take_from(self.bytes_read, 0, size, self.host, True)
+            if sends.messages > 0:
+                handled = following
+                if sends.answers is not None:
+                    self.stored += sends.messages
+                    if sends.notify is not None:
+                        sends.notify()
+                if sends.answers is None or self.is_sync_flush:
+                    handled = self.fast.finish(connection, size, handled)
+                else:
+                    self.write(sends.answers)
+        if handled < size:
+            connection.buffer_updated(size, handled)
+        else:
+            connection.reads += 1
+        if self.is_whole and size == self.size:  # more data waits, and uvloop would keep reading it
+            connection.rest()
+
+    cdef bint is_open(self) except -1:
+        """True if what FastSend said last holds still, or it says so again. A put that takes long holds up the sends
+        after it."""
+        cdef timespec now
+        sends, flow_control, version = self.sends, self.flow_control, self.topics.data_version
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        if (
+            sends.log is not None
+            and <i64>now.tv_sec * 1_000_000_000 + now.tv_nsec < sends.open_until
+            and sends.config is self.broker.config
+            and sends.topics_version is version
+            and sends.topics_counter == version.counter
+        ):
+            if not flow_control.turn_began:
+                flow_control.begin_turn()
+            if (
+                sends.log.slow_ms == 0
+                and self.store.longest_python_put_ms == 0
+                and not flow_control.held_ms
+                and flow_control.long_turns < 2
+            ):
+                return True
+        return self.fast.is_open()
+
+
+class SendReader(NativeReader, asyncio.BufferedProtocol):
+    """A NativeReader as a protocol: what is not read is the connection's."""
+
+    __slots__ = ()
+
+    def connection_lost(self, error):
+        self.connection.connection_lost(error)
+
+    def eof_received(self):
+        return self.connection.eof_received()
+
+    def pause_writing(self):
+        self.connection.pause_writing()
+
+    def resume_writing(self):
+        self.connection.resume_writing()

@@ -1,7 +1,9 @@
 """Connection: one peer, from bytes to processors and back.
 
-    read ─▶ take_read ─▶ all complete frames ─▶ a fast path, or a processor each ─▶ all their answers ─▶ one write
-            └ plain sends of a known client, written and answered by native code
+    read ─▶ all complete frames ─▶ a fast path, or a processor each ─▶ all their answers ─▶ one write
+
+A fast path may have the reads of a client that it knows brought to itself (`read_by`), and gives those that it cannot
+handle back to `buffer_updated`.
 
 One read is one batch: every complete frame is handled, and all immediate answers go out in one write. A processor
 that has to wait returns an awaitable; its answer follows later, and no other request waits for it. Both sides may
@@ -67,10 +69,6 @@ A ResponseError becomes an answer with its code and remark, any other exception 
 """
 
 
-TakeRead = Callable[["Connection", int], int]
-"""Given how many bytes a read has brought to the beginning of the scratch, handles whole frames there and answers them
-by `write_now`. Returns where the next frame begins: 0 if it handled none."""
-
 FastPath = Callable[["Connection", memoryview, int], int]
 """Given a position in the received bytes at which a whole frame begins, handles none, one or many frames and answers
 them by `send_encoded`. Returns where the next frame begins: the given position if it handled none."""
@@ -134,8 +132,6 @@ class Endpoint:
         self.on_close: list[Callable[[Connection], None]] = []
         self.fast_paths: tuple[FastPath, ...] = ()
         """Called in turn at each frame, before a processor; the first that handles it ends the turn."""
-        self.take_read: TakeRead | None = None
-        """Called with the reads of plain connections of which nothing waits, before all else, if there is no guard."""
         self.guard: Guard | None = None
         self.guarded_fast_paths: tuple[FastPath, ...] = ()
         """Fast paths that check requests themselves; under a guard only they are called."""
@@ -163,6 +159,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         "_not_understood",
         "_out",
         "_out_size",
+        "_reads_seen",
         "_room",
         "_tls",
         "_undecided",
@@ -189,6 +186,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self.local_address = ""
         self.reads = 0
         """The number of reads so far: the same number later means that nothing came."""
+        self._reads_seen = 0  # when somebody asked last if it is idle
 
     # --- what others may do
 
@@ -254,8 +252,10 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._schedule_flush()
 
     def write_now(self, frames: bytes) -> None:
-        """Writes complete frames of a connection of which nothing waits to be sent."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Like `send_encoded`, without waiting for the end of this loop iteration, for which other frames may wait."""
+        if self._out or self._in_batch or self._tls is not None or self._transport is None:
+            self.send_encoded(frames)
+        elif not self._transport.is_closing():
             self._transport.write(frames)
 
     def send_buffers(self, frame: Iterable[Buffer], size: int) -> None:
@@ -264,6 +264,26 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._out += frame
             self._out_size += size
             self._schedule_flush()
+
+    @property
+    def is_plain(self) -> bool:
+        """True if its bytes are those of the socket: it does not speak TLS, and is known not to."""
+        return self._tls is None and not self._undecided
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True if a read begins with a frame, to the beginning of the scratch, and its answer may be written at once."""
+        return self._buffer.is_empty and not (self._out or self._endpoint.going_away)
+
+    def read_by(self, reader: asyncio.BufferedProtocol) -> None:
+        """Has the loop call `reader` from now on, which calls this connection with whatever is not for itself."""
+        if self._transport is not None:
+            self._transport.set_protocol(reader)
+
+    def active_at(self, now: float) -> float:
+        if self.reads != self._reads_seen:
+            self._reads_seen, self._active_at = self.reads, now
+        return super().active_at(now)
 
     def stop_waits_for(self, later: asyncio.Future[Answer]) -> None:
         """Keeps a stopping server from closing the connection until `later` is done."""
@@ -331,28 +351,20 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._room = len(buffer)
         return buffer
 
-    def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._loop.time()
+    def buffer_updated(self, nbytes: int, handled: int = 0) -> None:
+        """`handled`: where the first frame begins that a reader (`read_by`) has not answered already."""
         self.reads += 1
         if self._undecided:
             self._undecided = False
             if not self._decide(self._endpoint.scratch[0]):
                 return
         if self._tls is None:
-            endpoint, taken = self._endpoint, 0
-            if (
-                (take := endpoint.take_read) is not None
-                and self._buffer.is_empty
-                and not (self._out or endpoint.going_away or endpoint.guard)
-            ):
-                taken = take(self, nbytes)
-            if taken < nbytes:
-                self._process(self._buffer.commit(nbytes), taken)
+            self._process(self._buffer.commit(nbytes), handled)
         else:
             self._tls.feed(self._endpoint.scratch[:nbytes])
             self._decrypt()
         if nbytes == self._room:  # more data waits, and uvloop would keep reading it
-            self._rest()
+            self.rest()
 
     # --- from bytes to commands
 
@@ -424,7 +436,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                 if self._out_size >= FLUSH_FROM:
                     self._flush()
                 if time.monotonic() > turn_ends:
-                    self._rest()
+                    self.rest()
                 if self._waits or self.closed:
                     break
         except ProtocolError as error:

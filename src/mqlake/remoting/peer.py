@@ -160,7 +160,7 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
     def _waits(self) -> bool:
         return self._paused or self._resting
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
         """Pauses reading until the next loop iteration, so that the other connections are served first."""
         if not self._resting and self._transport is not None and not self._transport.is_closing():
             self._resting = True

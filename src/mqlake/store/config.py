@@ -592,9 +592,9 @@ class MessageStoreConfig(Settings):
     @property
     def waits_for_replicas(self) -> bool:
         """True if a put may have to wait for slaves."""
-        replicas = max(self.in_sync_replicas, self.min_in_sync_replicas)
         return self.broker_role is BrokerRole.SYNC_MASTER and (
-            replicas > 1 or getattr(self, "_waits_for_in_sync_set", False)
+            max(self.in_sync_replicas, self.min_in_sync_replicas) > 1
+            or getattr(self, "_waits_for_in_sync_set", False)
         )
 
     @property

@@ -126,12 +126,14 @@ from mqlake.store.results import (
 
 logger = logging.getLogger(__name__)
 
-_HOST_NUMBER = "host number"
+_HAS_READER = "has a SendReader"
 Rpcs = dict[Rpc, int]
 """How many requests there were of each kind."""
 
 NEW_KEYS_S = 1.0
 """How old a new UNIQ_KEY may be when a message gets it, about: it says when it was made."""
+OPEN_NS = 1_000_000
+"""How long native code goes on to store sends before it asks again; a turn of the event loop may take longer."""
 TOPICS_SIZE = 512 * 1024
 ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
@@ -192,20 +194,16 @@ class FastSend:
         scratch: memoryview,
     ) -> None:
         """`scratch`: where reads go."""
-        self._broker = broker
-        self._processor = processor
+        self.broker = broker
+        self._processor, self.flow_control = processor, processor.flow_control
         self._transactions = transactions
         self.native: Any = None
         """A NativeSends, from the first send on."""
         self._scratch = scratch
-        self._open_turn = -1
-        """The turn of the event loop in which native code may store what it reads."""
+        self.is_sync_flush = broker.store_config.is_sync_flush
         self._unflushed: _Unflushed | None = None
         """Sends stored in this iteration of the event loop, under SYNC_FLUSH."""
         self._keys_made_at = 0.0
-        self._config: object = None
-        self._topics_version: object = None
-        self._topics_counter = 0
         self.latencies = latencies
         """The histogram of sends, if they are measured."""
         self._signers = None if broker.access is None else Signers(broker.access)
@@ -220,47 +218,45 @@ class FastSend:
         host = host_number(connection)
         if host is None or not self._takes_sends():
             return start
-        connection.attributes[_HOST_NUMBER] = host
+        if _HAS_READER not in connection.attributes:
+            self._offer_reader(connection, host)
         if self._signers is not None and not self._signers.keep_up(connection):
             return start
         return self._take(connection, data, start, host)
 
-    def take_read(self, connection: Connection, size: int) -> int:
-        """As `__call__`, of the `size` bytes that a read has brought to the scratch, for clients and queues that are
-        known."""
-        host = connection.attributes.get(_HOST_NUMBER)
-        if host is None:  # none of its sends has taken the fast path yet
-            return 0
-        flow, store = self._processor.flow_control, self._broker.store
-        # asked once in a turn of the event loop, unless a put of this turn took long: it held up the sends after it
-        if self._open_turn != flow.turn or store.longest_put_ms:
-            if self._signers is not None or self.latencies is not None or self.native is None:
-                return 0
-            if not self._takes_sends() or not store.takes_native_sends():
-                return 0
-            self._open_turn = flow.turn
-        else:
-            self._keep_up()
-        sends = self.native
-        taken: int = sends.take_read(self._scratch, size, host)
-        if not sends.messages:
-            return 0
+    def _offer_reader(self, connection: Connection, host: int) -> None:
+        """Has the next reads of a client that sends brought to native code directly, if that knows all there is to."""
+        if connection.is_plain and self._signers is None and self.latencies is None:
+            connection.attributes[_HAS_READER] = True
+            connection.read_by(self.native.reader(self, connection, self._scratch, host))
+
+    # --- what a reader calls
+
+    def is_open(self) -> bool:
+        """True if native code may store what this read has brought; also for OPEN_NS, while flow control has nothing
+        against it and settings and topics are the same."""
+        sends, store = self.native, self.broker.store
+        if not self._takes_sends() or not store.takes_native_sends():
+            return False
+        sends.open_until = time.monotonic_ns() + OPEN_NS
+        sends.notify = None if store.replicas is None else store.replicas.notify
+        return True
+
+    def finish(self, connection: Connection, size: int, following: int) -> int:
+        """Stores and answers what native code has read and not stored, or stored and not answered; `following` where
+        the next frame begins of the `size` bytes that were read. Returns where it begins indeed."""
+        sends, store = self.native, self.broker.store
         if (frames := sends.answers) is None:
             done = self._store(connection, self._scratch[:size], time.monotonic_ns())
-            return taken if done == sends.messages else self._frame_start(done)
-        if (replicas := store.replicas) is not None:
-            replicas.notify()
-        if self._broker.store_config.is_sync_flush:
-            self._answer_flushed(connection, frames, sends.end)
-        else:
-            connection.write_now(frames)
-        return taken
+            return following if done == sends.messages else self._frame_start(done)
+        self._answer_flushed(connection, frames, sends.end)
+        return following
 
     def _takes_sends(self) -> bool:
         """True if usual sends may take the fast path now."""
-        if self._broker.hooks.send or not self._broker.store_config.batch_inherits_properties:
+        if self.broker.hooks.send or not self.broker.store_config.batch_inherits_properties:
             return False  # hooks see each send; the kernels write the properties of RocketMQ 5.3.3
-        if self._processor.flow_control.refusal() is not None:
+        if self.flow_control.refusal() is not None:
             return False
         self._keep_up()
         if self._signers is not None:
@@ -282,7 +278,7 @@ class FastSend:
             keys[KEYS_LEFT] = 0
 
     def _take(self, connection: Connection, data: memoryview, start: int, host: int) -> int:
-        sends, store = self.native, self._broker.store
+        sends, store = self.native, self.broker.store
         began, writes = time.monotonic_ns(), store.takes_native_sends()
         while True:
             following, count = sends.take(data, start, host, writes), sends.messages
@@ -290,7 +286,7 @@ class FastSend:
                 if (frames := sends.answers) is not None:
                     if (replicas := store.replicas) is not None:
                         replicas.notify()
-                    if self._broker.store_config.is_sync_flush:
+                    if self.is_sync_flush:
                         rpcs = None if self.latencies is None else self._rpcs(count)
                         self._answer_flushed(connection, frames, sends.end, began, rpcs)
                     else:
@@ -341,13 +337,13 @@ class FastSend:
             )
 
         names = self.native.queues
-        put = self._broker.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
+        put = self.broker.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
         if put is None:
             return 0
         appended, flush = put
         done = appended.written.records
         for queue in of_queues(TOUCHED):
-            self._broker.store.commit_log.learn_topic(names[queue][0])
+            self.broker.store.commit_log.learn_topic(names[queue][0])
         if sends.transactional:
             self._note_transactions(done, flush)
         self._answer(connection, frames, began, done, flush)
@@ -437,10 +433,10 @@ class FastSend:
         unflushed, self._unflushed = self._unflushed, None
         assert unflushed is not None
         self._answer_later(unflushed)
-        self._broker.store.submit_flush(unflushed.flush)
+        self.broker.store.submit_flush(unflushed.flush)
 
     def _answer_now(self, connection: Connection, frames: bytes, began: int, rpcs: Rpcs | None) -> None:
-        connection.send_encoded(frames)
+        connection.write_now(frames)
         if rpcs is not None and self.latencies is not None:
             elapsed = time.monotonic_ns() - began
             for rpc, count in rpcs.items():
@@ -476,18 +472,18 @@ class FastSend:
 
     def _keep_up(self) -> None:
         """Updates what depends on the broker's settings and topics, if these have changed."""
-        config, version = self._broker.config, self._broker.topic_config_manager.data_version
+        sends, config, version = self.native, self.broker.config, self.broker.topic_config_manager.data_version
         if (
-            config is not self._config
-            or version is not self._topics_version
-            or version.counter != self._topics_counter
+            config is not sends.config
+            or version is not sends.topics_version
+            or version.counter != sends.topics_counter
         ):
-            self._config, self._topics_version, self._topics_counter = config, version, version.counter
+            sends.config, sends.topics_version, sends.topics_counter = config, version, version.counter
             self._prepare()
 
     def _prepare(self) -> None:
         """Everything from the settings; no queue is known."""
-        broker = self._broker
+        broker = self.broker
         store_host = host_bytes(broker.store_host)
         fields = region_fields(broker.config)
         extra = properties_to_bytes({**fields, PROPERTY_CLUSTER: broker.config.broker_cluster_name})
@@ -538,7 +534,7 @@ class FastSend:
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
         """The answer to a send without what differs, and its holes (see write_answers)."""
-        place = AppendMessageResult(AppendMessageStatus.PUT_OK, int(_MSG_ID, 16), 0, self._broker.store_host)
+        place = AppendMessageResult(AppendMessageStatus.PUT_OK, int(_MSG_ID, 16), 0, self.broker.store_host)
         answer = self._processor.answer(PutMessageResult(PutMessageStatus.PUT_OK, place), 0, _UNIQ_KEY)
         answer.ext_fields.update(queueId=_QUEUE_ID, queueOffset=_QUEUE_OFFSET)
         return _split(answer)
@@ -568,7 +564,7 @@ class FastSend:
         return self._signers.sign_in(connection, self.tables[TEXT][start : start + max(0, length)].tobytes())
 
     def _is_usual(self, topic: str, queue_id: int) -> bool:
-        broker = self._broker
+        broker = self.broker
         config, topics = broker.config, broker.topic_config_manager
         topic_config = topics.select_topic_config(topic)
         return (
@@ -590,7 +586,7 @@ class FastSend:
     def load(self) -> bool:
         """Loads native code, once; True if there is any."""
         if self.native is None and (produce := native.module("produce")) is not None:
-            self.native = produce.NativeSends(self._broker.store.commit_log.fast_put.native)
+            self.native = produce.NativeSends(self.broker.store.commit_log.fast_put.native)
             self._prepare()
         return self.native is not None
 

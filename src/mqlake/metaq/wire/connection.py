@@ -148,7 +148,7 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         else:
             self._process(data)
         if len(data) >= LARGE_READ:
-            self._rest()
+            self.rest()
 
     def _process_held(self) -> None:
         if self._held and len(self._held) >= self._needed:
@@ -169,7 +169,7 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
                 position = decoded[1]
                 self._on_command(decoded[0])
                 if time.monotonic() > turn_ends:
-                    self._rest()
+                    self.rest()
         except ProtocolError as error:
             logger.warning("%s: %s; closed", self.remote_address, error)
             position = end
