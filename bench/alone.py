@@ -182,9 +182,7 @@ def _sends(
 ) -> Alone:
     broker = _broker(directory, scale, **settings)
     count = scale.sends if batch == 1 else scale.batch_sends
-    load = sockets.sends(
-        broker.address, count, batch=batch, connections=connections, in_flight=in_flight
-    )
+    load = sockets.sends(broker.address, count, batch=batch, connections=connections, in_flight=in_flight)
     return _of_broker(broker, load)
 
 

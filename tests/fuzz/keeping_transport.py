@@ -12,6 +12,14 @@ class KeepingTransport(asyncio.Transport):
         super().__init__()
         self.written = bytearray()
         self.closing = False
+        self.protocol: asyncio.BaseProtocol | None = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self.protocol is not None
+        return self.protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass

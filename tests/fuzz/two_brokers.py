@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from pathlib import Path
+from typing import cast
 
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast.fast_send import FastSend
@@ -15,6 +16,8 @@ from mqlake.remoting.connection import Connection
 from tests.broker.fast.test_fast_send import send
 from tests.broker.live import make_controller
 from tests.fuzz.keeping_transport import KeepingTransport
+
+USUAL = send()
 
 
 def draw_alike() -> None:
@@ -79,12 +82,15 @@ class TwoBrokers:
     async def _answers(self, controller: BrokerController, *reads: bytes) -> bytes:
         """What a connection answers to what reads bring, and whether it was closed then."""
         connection, transport = Connection(controller.server, self._loop), KeepingTransport()
+        transport.set_protocol(connection)
         connection.connection_made(transport)
         connection.remote_address = "127.0.0.1:1"
-        for data in filter(None, reads):
-            room = connection.get_buffer(-1)
+        # of whoever has sent a usual one, native code reads what follows
+        for data in filter(None, (USUAL, *reads)):
+            reader = cast(asyncio.BufferedProtocol, transport.get_protocol())
+            room = cast(memoryview, reader.get_buffer(-1))
             room[: len(data)] = data
-            connection.buffer_updated(len(data))
+            reader.buffer_updated(len(data))
             await asyncio.sleep(0)
             while controller.server.in_flight:
                 await asyncio.sleep(0.001)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from mqlake import native
 from mqlake.broker.controller import BrokerController
 from mqlake.native.send_layout import NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE
+from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.broker.fast.test_fast_send import Wire, batch, fast_path, half, item, send
 from tests.broker.live import running
+from tests.fuzz.keeping_transport import KeepingTransport
 
 HOST = 0x7F00000100000001
 produce = native.module("produce")
@@ -39,16 +43,123 @@ def on_a_broker(directory: Path, scene: Callable[[BrokerController], Awaitable[N
     run(play())
 
 
+class Rest:
+    """A connection, as a reader sees it: what is left to it."""
+
+    def __init__(self) -> None:
+        self.transport = KeepingTransport()
+        self.is_at_rest = True
+        self.reads = self.rests = 0
+        self.left: list[tuple[int, int]] = []
+        """Of each read that was not for the reader alone: its bytes, and where what is left begins."""
+        self.own = memoryview(bytearray(1000))
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        return self.own
+
+    def buffer_updated(self, size: int, handled: int) -> None:
+        self.left.append((size, handled))
+
+    def rest(self) -> None:
+        self.rests += 1
+
+    @property
+    def answers(self) -> int:
+        return self.transport.written.count(b'"opaque":')
+
+
+def reader_of(controller: BrokerController) -> tuple[Any, Rest]:
+    fast, connection = fast_path(controller), Rest()
+    return fast.native.reader(fast, connection, controller.server.scratch, HOST), connection
+
+
+def read(reader: Any, data: bytes) -> None:
+    reader.get_buffer(-1)[: len(data)] = data
+    reader.buffer_updated(len(data))
+
+
 def test_a_read_is_stored_and_answered(tmp_path: Path) -> None:
     async def scene(controller: BrokerController) -> None:
         sends, store = fast_path(controller).native, controller.broker.store
+        reader, connection = reader_of(controller)
         data = send(opaque=1) + batch(item(), item(), opaque=2)
         before = store.max_phy_offset
-        assert sends.take_read(data + data[:30], len(data) + 30, HOST) == len(data)
+        read(reader, data + data[:30])
+        assert connection.left == [(len(data) + 30, len(data))]
         assert (sends.messages, sends.places, sends.transactional, sends.why) == (3, 1, 0, NEED_MORE)
         assert sends.end == store.max_phy_offset > before
-        assert [b'"opaque":%d' % n in sends.answers for n in (1, 2, 3)] == [True, True, False]
+        assert [b'"opaque":%d' % n in connection.transport.written for n in (1, 2, 3)] == [True, True, False]
         assert store.commit_log.queue_offsets["Orders", 1] == 6
+        read(reader, data)
+        assert (len(connection.left), connection.reads, connection.answers, reader.stored) == (1, 1, 4, 6)
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_read_that_fills_the_buffer_lets_others_go_first(tmp_path: Path) -> None:
+    """Also one that the reader has handled whole: uvloop would go on with this socket."""
+
+    async def scene(controller: BrokerController) -> None:
+        reader, connection = reader_of(controller)
+        room = len(controller.server.scratch)
+        frame = send(bytes(room // 4 - len(send(b""))))
+        assert 4 * len(frame) == room
+        read(reader, 4 * frame)
+        assert (connection.left, connection.rests, reader.stored) == ([], 1, 4)
+        read(reader, 3 * frame)
+        assert (connection.left, connection.rests, reader.stored) == ([], 1, 7)
+        read(reader, 3 * frame + bytes(len(frame)))
+        assert (connection.left, connection.rests, reader.stored) == ([(room, 3 * len(frame))], 2, 10)
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_what_goes_on_with_a_frame_is_the_connections(tmp_path: Path) -> None:
+    """It was begun there; and answers that wait there come first."""
+
+    async def scene(controller: BrokerController) -> None:
+        reader, connection = reader_of(controller)
+        connection.is_at_rest = False
+        read(reader, send())
+        assert (connection.left, reader.stored) == ([(len(send()), 0)], 0)
+        assert bytes(connection.own[: len(send())]) == send()
+        connection.is_at_rest = True
+        read(reader, send())
+        assert (len(connection.left), reader.stored) == (1, 1)
+
+    on_a_broker(tmp_path, scene)
+
+
+def changes(controller: BrokerController) -> dict[str, Callable[[], object]]:
+    broker, topics = controller.broker, controller.broker.topic_config_manager
+    return {
+        "a hook": lambda: broker.hooks.send.append(cast(Any, object())),
+        "settings": lambda: setattr(
+            broker, "config", dataclasses.replace(broker.config, region_id="Elsewhere")
+        ),
+        "topics": lambda: topics.update_topic_config(TopicConfig(topic_name="Another")),
+        "long turns": lambda: setattr(fast_path(controller).flow_control, "long_turns", 2),
+        "a slow put": lambda: setattr(broker.store, "longest_python_put_ms", 60_001),
+    }
+
+
+@pytest.mark.parametrize("change", ["a hook", "settings", "topics", "long turns", "a slow put"])
+def test_what_changes_between_two_reads_is_known_to_the_second(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook at the end of OPEN_NS; all else at once, in the same turn of the event loop."""
+
+    async def scene(controller: BrokerController) -> None:
+        reader, connection = reader_of(controller)
+        monkeypatch.setattr("mqlake.broker.fast.fast_send.OPEN_NS", 0 if change == "a hook" else 10**12)
+        fast_path(controller).native.open_until = 0
+        read(reader, send())
+        assert (connection.left, reader.stored) == ([], 1)
+        changes(controller)[change]()
+        before = controller.broker.store.max_phy_offset
+        read(reader, send())
+        assert (connection.left, reader.stored) == ([(len(send()), 0)], 1)
+        assert controller.broker.store.max_phy_offset == before
 
     on_a_broker(tmp_path, scene)
 
@@ -84,12 +195,13 @@ def test_only_what_begins_as_a_send_is_read(tmp_path: Path, kind: SerializeType)
 
     async def scene(controller: BrokerController) -> None:
         sends = fast_path(controller).native
+        reader, connection = reader_of(controller)
         for code, is_one in ((11, False), (310, True), (320, True), (10, True), (34, False), (3100, False)):
             data = encode_frame(RemotingCommand(code, ext_fields={"a": "b"}, serialize_type=kind))
             sends.take(send(), 0, HOST, False)
             assert sends.why == NEED_MORE
-            assert sends.take_read(data, len(data), HOST) == 0
-            assert (sends.messages, sends.answers) == (0, None)
+            read(reader, data)
+            assert (connection.left.pop(), reader.stored) == ((len(data), 0), 0)
             assert (sends.why == SLOW_PATH) == is_one
 
     on_a_broker(tmp_path, scene)
@@ -100,15 +212,16 @@ def test_sizes_that_lie(tmp_path: Path) -> None:
         sends = fast_path(controller).native
         with pytest.raises(ValueError, match="31 of 30 bytes"):
             sends.take(bytes(30), 31, HOST, True)
-        with pytest.raises(ValueError, match="31 of 30 bytes"):
-            sends.take_read(bytes(30), 31, HOST)
         with pytest.raises(ValueError, match="no arrays of send_layout"):
             tables = fast_path(controller).tables
             sends.use(tables.numbers[:50].copy(), tables.octets, 1)
         with pytest.raises(ValueError, match="there are no arrays yet"):
             produce.NativeSends(None).take(send(), 0, HOST, True)
-        for size in range(len(send())):
-            assert sends.take_read(send(), size, HOST) == 0
+        reader, connection = reader_of(controller)
+        for size in range(1, len(send())):
+            read(reader, send()[:size])
+            assert connection.left.pop() == (size, 0)
+        assert reader.stored == 0
 
     on_a_broker(tmp_path, scene)
 

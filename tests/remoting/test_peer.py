@@ -249,7 +249,7 @@ class TestTurns:
 
     def test_long_work_rests_again_and_again(self, clock):
         peer = Peer(clock)
-        left = [peer._rest, peer._rest, lambda: None]
+        left = [peer.rest, peer.rest, lambda: None]
         peer.handle = lambda: left.pop(0)()
         peer.rest()
         for _ in range(5):

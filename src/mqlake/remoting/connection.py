@@ -2,8 +2,7 @@
 
     read ─▶ all complete frames ─▶ a fast path, or a processor each ─▶ all their answers ─▶ one write
 
-A fast path may have the reads of a client that it knows brought to itself (`read_by`), and gives those that it cannot
-handle back to `buffer_updated`.
+A fast path may put a reader of its own before a connection (`read_by`), which hands what it leaves to `buffer_updated`.
 
 One read is one batch: every complete frame is handled, and all immediate answers go out in one write. A processor
 that has to wait returns an awaitable; its answer follows later, and no other request waits for it. Both sides may
@@ -81,7 +80,8 @@ Guard = Callable[["Connection", RemotingCommand], None]
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     idle_s: float = 120.0
-    """Seconds without a byte in either direction after which it is closed; 0: never."""
+    """Seconds without a byte in either direction after which it is closed; 0: never. They count from the next look of
+    IdleChecks."""
     write_high_water: int = 1 << 20
     """Unsent bytes at which reading pauses; it resumes at a quarter."""
     write_buffer_max: int = 64 << 20
@@ -272,7 +272,8 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
 
     @property
     def is_at_rest(self) -> bool:
-        """True if a read begins with a frame, to the beginning of the scratch, and its answer may be written at once."""
+        """True if the next read begins with a frame, at the beginning of the scratch, and its answer may be written at
+        once."""
         return self._buffer.is_empty and not (self._out or self._endpoint.going_away)
 
     def read_by(self, reader: asyncio.BufferedProtocol) -> None:

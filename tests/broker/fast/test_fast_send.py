@@ -252,29 +252,47 @@ def taken(controller: BrokerController) -> list[int]:
         return done
 
     path._store = counting  # type: ignore[method-assign]
-    path.native = CountedSends(path.native, numbers.append)
+    path.native = CountedSends(path.native, numbers)
     return numbers
 
 
 class CountedSends:
     """NativeSends that also says how many messages each call has stored."""
 
-    def __init__(self, sends: Any, note: Callable[[int], object]) -> None:
-        self._sends, self._note = sends, note
+    def __init__(self, sends: Any, numbers: list[int]) -> None:
+        vars(self).update(_sends=sends, _numbers=numbers)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sends, name)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._sends, name, value)
+
     def take(self, *given: Any) -> int:
         return self._noted(self._sends.take(*given))
 
-    def take_read(self, *given: Any) -> int:
-        return self._noted(self._sends.take_read(*given))
+    def reader(self, *given: Any) -> Any:
+        return counted_reader(self._sends, self._numbers, *given)
 
     def _noted(self, following: int) -> int:
         if self.messages and self.answers is not None:
-            self._note(self.messages)
+            self._numbers.append(self.messages)
         return following
+
+
+def counted_reader(sends: Any, numbers: list[int], *given: Any) -> Any:
+    """A SendReader that says how many messages each read has stored, before what it leaves to others is counted."""
+    produce = native.module("produce")
+    assert produce is not None
+
+    class CountedReader(produce.SendReader):  # type: ignore[misc, name-defined]
+        def buffer_updated(self, size: int) -> None:
+            stored, at = self.stored, len(numbers)
+            super().buffer_updated(size)
+            if self.stored > stored:
+                numbers.insert(at, self.stored - stored)
+
+    return CountedReader(sends, *given)
 
 
 Scene = Callable[[BrokerController, BrokerController], Awaitable[None]]
@@ -581,6 +599,7 @@ def test_a_new_key_is_no_older_than_a_moment(
             before = len(made)
             fast._new_keys[KEYS_WANTED] = 0
             fast._keys_made_at += later_s
+            fast.native.open_until = 0
             (answer,) = await wire.say(frame)
             found = re.search(rb'"transactionId":"([0-9]{32})"', answer)
             assert found is not None

@@ -4,6 +4,9 @@
              └── read_sends ──▶ columns ──▶ write_sends ──▶ log, one write of answers
                  stops at the first frame for the slow path, SendMessageProcessor; goes on after that frame
 
+From its first send on, a connection's reads go to a SendReader (native.produce), which does all of this without Python
+as long as `is_open` holds, and leaves everything else to the Connection.
+
 Also the commits of half messages that are in the log's last file. The record that consumers get is made of the half
 message's in the log; EndTransactionProcessor takes all other END_TRANSACTIONs, rollbacks among them.
 
@@ -133,7 +136,7 @@ Rpcs = dict[Rpc, int]
 NEW_KEYS_S = 1.0
 """How old a new UNIQ_KEY may be when a message gets it, about: it says when it was made."""
 OPEN_NS = 1_000_000
-"""How long native code goes on to store sends before it asks again; a turn of the event loop may take longer."""
+"""How long native code goes on storing sends before it asks again; a turn of the event loop may take longer."""
 TOPICS_SIZE = 512 * 1024
 ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
@@ -225,7 +228,7 @@ class FastSend:
         return self._take(connection, data, start, host)
 
     def _offer_reader(self, connection: Connection, host: int) -> None:
-        """Has the next reads of a client that sends brought to native code directly, if that knows all there is to."""
+        """Has native code read the connection from now on, unless each of its sends has to be signed or timed."""
         if connection.is_plain and self._signers is None and self.latencies is None:
             connection.attributes[_HAS_READER] = True
             connection.read_by(self.native.reader(self, connection, self._scratch, host))
@@ -233,8 +236,8 @@ class FastSend:
     # --- what a reader calls
 
     def is_open(self) -> bool:
-        """True if native code may store what this read has brought; also for OPEN_NS, while flow control has nothing
-        against it and settings and topics are the same."""
+        """True if native code may store the sends of this read. It does not ask again for OPEN_NS, unless settings,
+        topics or flow control change."""
         sends, store = self.native, self.broker.store
         if not self._takes_sends() or not store.takes_native_sends():
             return False
@@ -243,9 +246,10 @@ class FastSend:
         return True
 
     def finish(self, connection: Connection, size: int, following: int) -> int:
-        """Stores and answers what native code has read and not stored, or stored and not answered; `following` where
-        the next frame begins of the `size` bytes that were read. Returns where it begins indeed."""
-        sends, store = self.native, self.broker.store
+        """Stores the sends that native code has read and could not store, or answers after a flush those that it has
+        stored. `following`: where their last frame ends, in a read of `size` bytes. Returns where the first frame
+        begins that is left."""
+        sends = self.native
         if (frames := sends.answers) is None:
             done = self._store(connection, self._scratch[:size], time.monotonic_ns())
             return following if done == sends.messages else self._frame_start(done)
@@ -472,7 +476,8 @@ class FastSend:
 
     def _keep_up(self) -> None:
         """Updates what depends on the broker's settings and topics, if these have changed."""
-        sends, config, version = self.native, self.broker.config, self.broker.topic_config_manager.data_version
+        sends, config = self.native, self.broker.config
+        version = self.broker.topic_config_manager.data_version
         if (
             config is not sends.config
             or version is not sends.topics_version
