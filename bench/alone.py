@@ -212,6 +212,9 @@ LINES: dict[str, Callable[[Path, Scale], Alone]] = {
     "send-1": functools.partial(_sends, 1, 1),
     "send-64": functools.partial(_sends, 64, 1),
     "send-16-clients": functools.partial(_sends, 1, 1, connections=16),
+    "send-measured": functools.partial(
+        _sends, 1, 1, connections=16, metricsExporterType="PROM", metricsPromExporterPort="0"
+    ),
     "send-sync-flush": functools.partial(_sends, 1, 1, connections=64, flushDiskType="SYNC_FLUSH"),
     "send-batch-8": functools.partial(_sends, 8, sockets.BATCH),
     "pull-1": functools.partial(_pulls, 1),

@@ -32,6 +32,31 @@ cdef extern from "Python.h":
     int PyDict_SetItem(PyObject *items, PyObject *key, PyObject *value)
 
 
+cdef enum:
+    CODES_COUNT = 4
+    KINDS = 2 * CODES_COUNT  # of requests: by code, and whether they are one way
+
+cdef i64 CODES[CODES_COUNT]
+CODES[:] = [SEND_MESSAGE_V2, SEND_MESSAGE, SEND_BATCH_MESSAGE, END_TRANSACTION]
+
+
+cdef i64 monotonic_ns() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <i64>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef void count_requests(Row *columns, i64 messages, i64 *counts) noexcept:
+    """Adds the requests of the first `messages` columns to the counts by kind."""
+    cdef i64 n = 0, code
+    while n < messages:
+        for code in range(CODES_COUNT):
+            if columns[CODE][n] == CODES[code]:
+                counts[2 * code + (columns[ONEWAY][n] != 0)] += 1
+                break
+        n += max(1, columns[MESSAGES][n])
+
+
 cdef bint may_be_send(Bytes data, i64 start, i64 end) noexcept:
     """True if data[start:end] begins with a frame whose header may be a send's or an END_TRANSACTION's: those of most
     other requests begin with their code."""
@@ -126,6 +151,8 @@ cdef class NativeSends:
     cdef public object notify  # to be called when messages are in the log; None: nobody has to know
     cdef public object config, topics_version, topics_counter  # what the arrays are made for
     cdef public i64 open_until  # the monotonic clock, in ns: as long holds what FastSend has said
+    cdef i64 counts[KINDS]
+    cdef i64 times[KINDS]
 
     def __init__(self, NativePut log):
         self.log = log
@@ -185,6 +212,35 @@ cdef class NativeSends:
         """A SendReader of a connection, which answers at once what it has stored."""
         return SendReader(self, fast, connection, scratch, host)
 
+    def requests(self, i64 messages):
+        """[(code, oneway, how many)] of the requests of the first `messages` columns."""
+        cdef i64 counts[KINDS]
+        for kind in range(KINDS):
+            counts[kind] = 0
+        count_requests(self.tables.columns, min(messages, SENDS_MAX), counts)
+        return [(CODES[kind // 2], kind % 2 == 1, counts[kind]) for kind in range(KINDS) if counts[kind]]
+
+    cdef void count(self, i64 elapsed) noexcept:
+        """Counts the requests in the columns, each of which took so many ns."""
+        cdef i64 counts[KINDS]
+        for kind in range(KINDS):
+            counts[kind] = 0
+        count_requests(self.tables.columns, self.messages, counts)
+        for kind in range(KINDS):
+            self.counts[kind] += counts[kind]
+            self.times[kind] += counts[kind] * elapsed
+
+    def take_counts(self):
+        """[(code, oneway, how many, ns of all)] of the requests of less than a millisecond that readers have answered
+        since the last call."""
+        counted = [
+            (CODES[kind // 2], kind % 2 == 1, self.counts[kind], self.times[kind])
+            for kind in range(KINDS) if self.counts[kind]
+        ]
+        for kind in range(KINDS):
+            self.counts[kind] = self.times[kind] = 0
+        return counted
+
     def store(self, u8[::1] out, i64 position, i64 base_offset, data, i64 count, i64 store_timestamp):
         """Writes records of the first `count` messages in the columns, read from `data`, to out[position:], all but the
         TOTALSIZE of the first one, and the answers (see write_sends); (how many messages, bytes of the records, the
@@ -233,12 +289,13 @@ cdef class NativeReader:
     cdef readonly object connection
     cdef Bytes bytes_read
     cdef i64 size, host
-    cdef bint is_sync_flush, is_whole
+    cdef bint is_sync_flush, is_timed, is_whole
     cdef readonly i64 stored  # messages, by this reader alone
 
     def __init__(self, NativeSends sends, fast, connection, u8[::1] scratch, i64 host):
         """`scratch`: where reads go; `host`: the client's."""
         self.broker, self.flow_control, self.is_sync_flush = fast.broker, fast.flow_control, fast.is_sync_flush
+        self.is_timed = fast.latencies is not None
         self.store, self.topics = self.broker.store, self.broker.topic_config_manager
         self.sends, self.fast, self.connection, self.scratch, self.host = sends, fast, connection, scratch.base, host
         self.write, self.bytes_read, self.size = connection.transport.write, &scratch[0], scratch.shape[0]
@@ -248,9 +305,9 @@ cdef class NativeReader:
         return self.scratch if self.is_whole else self.connection.get_buffer(hint)
 
     def buffer_updated(self, Py_ssize_t size):
-        cdef i64 handled = 0
+        cdef i64 handled = 0, began = monotonic_ns(), elapsed
         sends, connection = self.sends, self.connection
-        if self.is_whole and may_be_send(self.bytes_read, 0, size) and self.is_open():
+        if self.is_whole and may_be_send(self.bytes_read, 0, size) and self.is_open(began):
             following = sends.take_from(self.bytes_read, 0, size, self.host, True)
             if sends.messages > 0:
                 handled = following
@@ -259,9 +316,15 @@ cdef class NativeReader:
                     if sends.notify is not None:
                         sends.notify()
                 if sends.answers is None or self.is_sync_flush:
-                    handled = self.fast.finish(connection, size, handled)
+                    handled = self.fast.finish(connection, size, handled, began)
                 else:
                     self.write(sends.answers)
+                    if self.is_timed:
+                        elapsed = monotonic_ns() - began
+                        if elapsed < 1_000_000:
+                            sends.count(elapsed)
+                        else:
+                            self.fast.measured(elapsed)
         if handled < size:
             connection.buffer_updated(size, handled)
         else:
@@ -269,15 +332,13 @@ cdef class NativeReader:
         if self.is_whole and size == self.size:  # more data waits, and uvloop would keep reading it
             connection.rest()
 
-    cdef bint is_open(self) except -1:
+    cdef bint is_open(self, i64 now) except -1:
         """True if what FastSend said last holds still, or it says so again. A put that takes long holds up the sends
         after it."""
-        cdef timespec now
         sends, flow_control, version = self.sends, self.flow_control, self.topics.data_version
-        clock_gettime(CLOCK_MONOTONIC, &now)
         if (
             sends.log is not None
-            and <i64>now.tv_sec * 1_000_000_000 + now.tv_nsec < sends.open_until
+            and now < sends.open_until
             and sends.config is self.broker.config
             and sends.topics_version is version
             and sends.topics_counter == version.counter

@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -61,7 +60,6 @@ from mqlake.native.send_layout import (
     ACCESS_SIZE,
     ALLOWED_SLOTS,
     BORN_TIMESTAMP,
-    CODE,
     COLUMNS,
     COMMIT,
     FRAME_START,
@@ -80,7 +78,6 @@ from mqlake.native.send_layout import (
     KEYS_LEFT,
     KEYS_WANTED,
     KIND,
-    MESSAGES,
     NAMES_MAX,
     NEW_KEY_SIZE,
     NEW_KEYS,
@@ -88,7 +85,6 @@ from mqlake.native.send_layout import (
     NEW_ROOM,
     NEXT_OFFSET,
     OF_COLUMNS,
-    ONEWAY,
     PARTS,
     QUEUE_BYTES,
     QUEUE_ID,
@@ -130,8 +126,8 @@ from mqlake.store.results import (
 logger = logging.getLogger(__name__)
 
 _HAS_READER = "has a SendReader"
-Rpcs = dict[Rpc, int]
-"""How many requests there were of each kind."""
+Rpcs = Sequence[tuple[int, bool, int]]
+"""Code, whether it is one way, and how many requests there were of it; empty if they are not measured."""
 
 NEW_KEYS_S = 1.0
 """How old a new UNIQ_KEY may be when a message gets it, about: it says when it was made."""
@@ -158,7 +154,7 @@ class _Unflushed(NamedTuple):
 
     flush: PutMessageFuture
     later: asyncio.Future[RemotingCommand | None]
-    answers: list[tuple[Connection, bytes, int, Rpcs | None]]
+    answers: list[tuple[Connection, bytes, int, Rpcs]]
     """Connection, frames, when they were read, and what they count as."""
 
 
@@ -209,6 +205,8 @@ class FastSend:
         self._keys_made_at = 0.0
         self.latencies = latencies
         """The histogram of sends, if they are measured."""
+        if latencies is not None:
+            latencies.sources.append(self._counted)
         self._signers = None if broker.access is None else Signers(broker.access)
         """Under access control."""
 
@@ -228,8 +226,8 @@ class FastSend:
         return self._take(connection, data, start, host)
 
     def _offer_reader(self, connection: Connection, host: int) -> None:
-        """Has native code read the connection from now on, unless each of its sends has to be signed or timed."""
-        if connection.is_plain and self._signers is None and self.latencies is None:
+        """Has native code read the connection from now on, unless its sends have to be signed."""
+        if connection.is_plain and self._signers is None:
             connection.attributes[_HAS_READER] = True
             connection.read_by(self.native.reader(self, connection, self._scratch, host))
 
@@ -245,16 +243,25 @@ class FastSend:
         sends.notify = None if store.replicas is None else store.replicas.notify
         return True
 
-    def finish(self, connection: Connection, size: int, following: int) -> int:
+    def finish(self, connection: Connection, size: int, following: int, began: int) -> int:
         """Stores the sends that native code has read and could not store, or answers after a flush those that it has
-        stored. `following`: where their last frame ends, in a read of `size` bytes. Returns where the first frame
-        begins that is left."""
+        stored. `following`: where their last frame ends, in a read of `size` bytes; `began`: when it was read. Returns
+        where the first frame begins that is left."""
         sends = self.native
         if (frames := sends.answers) is None:
-            done = self._store(connection, self._scratch[:size], time.monotonic_ns())
+            done = self._store(connection, self._scratch[:size], began)
             return following if done == sends.messages else self._frame_start(done)
-        self._answer_flushed(connection, frames, sends.end)
+        self._answer_flushed(connection, frames, sends.end, began, self._rpcs(sends.messages))
         return following
+
+    def measured(self, elapsed_ns: int) -> None:
+        """The sends in the columns have been answered, each after so long."""
+        self._record(self._rpcs(self.native.messages), elapsed_ns)
+
+    def _counted(self) -> Iterator[tuple[Rpc, int, int]]:
+        """What readers have answered in less than a millisecond since the last call: kind, how many, ns of all."""
+        for code, oneway, count, elapsed_ns in self.native.take_counts() if self.native is not None else ():
+            yield Rpc(code, ResponseCode.SUCCESS, False, oneway), count, elapsed_ns
 
     def _takes_sends(self) -> bool:
         """True if usual sends may take the fast path now."""
@@ -291,8 +298,7 @@ class FastSend:
                     if (replicas := store.replicas) is not None:
                         replicas.notify()
                     if self.is_sync_flush:
-                        rpcs = None if self.latencies is None else self._rpcs(count)
-                        self._answer_flushed(connection, frames, sends.end, began, rpcs)
+                        self._answer_flushed(connection, frames, sends.end, began, self._rpcs(count))
                     else:
                         self._answer(connection, frames, began, count, None)
                 elif (done := self._store(connection, data, began)) < count:
@@ -394,7 +400,7 @@ class FastSend:
     ) -> None:
         """Answers the sends of the first `done` columns, which are in the log: when they are as safe as they have to
         be."""
-        rpcs = None if self.latencies is None else self._rpcs(done)
+        rpcs = self._rpcs(done)
         if flush is None:
             self._answer_now(connection, frames, began, rpcs)
         else:
@@ -419,7 +425,7 @@ class FastSend:
         flush.add_loop_callback(later.get_loop(), safe)
 
     def _answer_flushed(
-        self, connection: Connection, frames: bytes, end: int, began: int = 0, rpcs: Rpcs | None = None
+        self, connection: Connection, frames: bytes, end: int, began: int, rpcs: Rpcs
     ) -> None:
         """The answers when the disk has the log up to `end`. There is one flush for all that is stored in one iteration
         of the event loop."""
@@ -439,21 +445,20 @@ class FastSend:
         self._answer_later(unflushed)
         self.broker.store.submit_flush(unflushed.flush)
 
-    def _answer_now(self, connection: Connection, frames: bytes, began: int, rpcs: Rpcs | None) -> None:
+    def _answer_now(self, connection: Connection, frames: bytes, began: int, rpcs: Rpcs) -> None:
         connection.write_now(frames)
-        if rpcs is not None and self.latencies is not None:
-            elapsed = time.monotonic_ns() - began
-            for rpc, count in rpcs.items():
-                self.latencies.record(rpc, elapsed, count)
+        if rpcs:
+            self._record(rpcs, time.monotonic_ns() - began)
+
+    def _record(self, rpcs: Rpcs, elapsed_ns: int) -> None:
+        assert self.latencies is not None
+        for code, oneway, count in rpcs:
+            self.latencies.record(Rpc(code, ResponseCode.SUCCESS, False, oneway), elapsed_ns, count)
 
     def _rpcs(self, done: int) -> Rpcs:
-        """Counts the sends of the first `done` columns; those that fail later are rare enough."""
-        firsts = self.columns[MESSAGES, :done] > 0
-        sends = Counter(zip(*self.columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
-        return {
-            Rpc(code, ResponseCode.SUCCESS, False, oneway != 0): count
-            for (code, oneway), count in sends.items()
-        }
+        """The requests of the first `done` columns if they are measured; those that fail later are rare enough."""
+        requests: Rpcs = () if self.latencies is None else self.native.requests(done)
+        return requests
 
     def _failed(self, frames: bytes, result: PutMessageResult) -> Iterator[RemotingCommand]:
         """The answers in place of those that say that all is well: the messages are in the log, but not safe."""

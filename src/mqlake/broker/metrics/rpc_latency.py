@@ -2,6 +2,7 @@
 
     latencies.processor_table()     a table for a server, whose processors are measured
     latencies.record(...)           for fast paths, which answer many requests at once
+    latencies.sources               of those that count by themselves: asked whenever somebody looks at the histograms
 
 A request's time runs from the call of its processor to its answer; for a held pull it includes the wait
 (`is_long_polling`). Requests that were never answered because their client disconnected are not counted. There is one
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mqlake.base.histogram import Histogram
@@ -39,16 +40,29 @@ class RpcLatencies:
     """On the event loop."""
 
     def __init__(self) -> None:
-        self.histograms: dict[Rpc, Histogram] = {}
+        self._histograms: dict[Rpc, Histogram] = {}
+        self.sources: list[Callable[[], Iterable[tuple[Rpc, int, int]]]] = []
+        """Requests of less than a millisecond since the last call: kind, how many, and nanoseconds of all."""
+
+    @property
+    def histograms(self) -> dict[Rpc, Histogram]:
+        for source in self.sources:
+            for rpc, count, elapsed_ns in source():
+                histogram = self._histogram(rpc)
+                histogram.add(0, 0, count)
+                histogram.sum += elapsed_ns
+        return self._histograms
 
     def record(self, rpc: Rpc, elapsed_ns: int, times: int = 1) -> None:
         """Counts `times` requests of the same duration. RocketMQ counts whole milliseconds."""
-        if not times:
-            return
-        histogram = self.histograms.get(rpc)
+        if times:
+            self._histogram(rpc).add(elapsed_ns // 1_000_000, elapsed_ns, times)
+
+    def _histogram(self, rpc: Rpc) -> Histogram:
+        histogram = self._histograms.get(rpc)
         if histogram is None:
-            histogram = self.histograms[rpc] = Histogram(BUCKETS_MS)
-        histogram.add(elapsed_ns // 1_000_000, elapsed_ns, times)
+            histogram = self._histograms[rpc] = Histogram(BUCKETS_MS)
+        return histogram
 
     def processor_table(self) -> ProcessorTable:
         return _MeasuredTable(self)
