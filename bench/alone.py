@@ -178,11 +178,20 @@ def _of_broker(broker: MqlakeBroker, load: sockets.SocketLoad) -> Alone:
 
 
 def _sends(
-    in_flight: int, batch: int, directory: Path, scale: Scale, *, connections: int = 1, **settings: str
+    in_flight: int,
+    batch: int,
+    directory: Path,
+    scale: Scale,
+    *,
+    connections: int = 1,
+    user: tuple[str, str] | None = None,
+    **settings: str,
 ) -> Alone:
     broker = _broker(directory, scale, **settings)
     count = scale.sends if batch == 1 else scale.batch_sends
-    load = sockets.sends(broker.address, count, batch=batch, connections=connections, in_flight=in_flight)
+    load = sockets.sends(
+        broker.address, count, batch=batch, connections=connections, in_flight=in_flight, user=user
+    )
     return _of_broker(broker, load)
 
 
@@ -212,6 +221,16 @@ LINES: dict[str, Callable[[Path, Scale], Alone]] = {
     "send-1": functools.partial(_sends, 1, 1),
     "send-64": functools.partial(_sends, 64, 1),
     "send-16-clients": functools.partial(_sends, 1, 1, connections=16),
+    "send-signed": functools.partial(
+        _sends,
+        1,
+        1,
+        connections=16,
+        user=("admin", "admin-secret"),
+        authenticationEnabled="true",
+        authorizationEnabled="true",
+        initAuthenticationUser='{"username":"admin","password":"admin-secret"}',
+    ),
     "send-measured": functools.partial(
         _sends, 1, 1, connections=16, metricsExporterType="PROM", metricsPromExporterPort="0"
     ),

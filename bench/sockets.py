@@ -31,6 +31,7 @@ from bench.context import Context
 from bench.idle import wait_until_idle
 from bench.measure import Line, Round
 from bench.pages import round_size
+from mqlake.auth.signature import sign
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message
 from mqlake.remoting.client import RemotingClient
@@ -145,10 +146,11 @@ def sends(
     in_flight: int = 1,
     size: int = SEND_SIZE,
     topic: str = TOPIC,
+    user: tuple[str, str] | None = None,
 ) -> SocketLoad:
-    """`count` messages of `size` bytes, `batch` of them a request."""
+    """`count` messages of `size` bytes, `batch` of them a request; signed by a `user`, of a name and a password."""
     body = bytes(n % 251 for n in range(size))
-    frames = [send_frame(topic, body, number, batch) for number in range(max(1, RING // batch))]
+    frames = [send_frame(topic, body, number, batch, user) for number in range(max(1, RING // batch))]
     requests = count // batch
     return SocketLoad(
         address, frames, requests, requests * batch, connections=connections, in_flight=in_flight
@@ -175,7 +177,9 @@ def fill(address: str, topic: str, messages: int) -> int:
     return load.messages
 
 
-def send_frame(topic: str, body: bytes, number: int, batch: int) -> bytes:
+def send_frame(
+    topic: str, body: bytes, number: int, batch: int, user: tuple[str, str] | None = None
+) -> bytes:
     header = SendMessageRequestHeaderV2(
         producer_group="bench",
         topic=topic,
@@ -197,11 +201,12 @@ def send_frame(topic: str, body: bytes, number: int, batch: int) -> bytes:
         body = encode_messages(
             [Message(topic, body, properties={"KEYS": key, "UNIQ_KEY": f"{key:0>28}"}) for key in keys]
         )
-    return encode_frame(
-        RemotingCommand(
-            code, language=LanguageCode.JAVA, opaque=number, ext_fields=header.encode(), body=body
-        )
+    command = RemotingCommand(
+        code, language=LanguageCode.JAVA, opaque=number, ext_fields=header.encode(), body=body
     )
+    if user is not None:
+        sign(command, *user)
+    return encode_frame(command)
 
 
 def _places(ends: list[int]) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -16,22 +17,25 @@ from mqlake.native.send_layout import NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE
 from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import SerializeType
-from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
 from mqlake.remoting.loop import run
 from tests.broker.fast.test_fast_send import Wire, batch, fast_path, half, item, send
 from tests.broker.live import running
 from tests.fuzz.keeping_transport import KeepingTransport
+from tests.waiting import until_async
 
 HOST = 0x7F00000100000001
 produce = native.module("produce")
 assert produce is not None
 
 
-def on_a_broker(directory: Path, scene: Callable[[BrokerController], Awaitable[None]]) -> None:
+def on_a_broker(
+    directory: Path, scene: Callable[[BrokerController], Awaitable[None]], **settings: str
+) -> None:
     """That knows the topic and the queue of `send`."""
 
     async def play() -> None:
-        async with running(directory) as controller, Wire(controller) as wire:
+        async with running(directory, **settings) as controller, Wire(controller) as wire:
             await asyncio.to_thread(fast_path(controller).load)
             await wire.say(send())
             while controller.broker.topic_config_manager.unsettled:
@@ -53,6 +57,7 @@ class Rest:
         self.left: list[tuple[int, int]] = []
         """Of each read that was not for the reader alone: its bytes, and where what is left begins."""
         self.own = memoryview(bytearray(1000))
+        self.waits: list[asyncio.Future[Any]] = []
 
     def get_buffer(self, _hint: int) -> memoryview:
         return self.own
@@ -62,6 +67,12 @@ class Rest:
 
     def rest(self) -> None:
         self.rests += 1
+
+    def stop_waits_for(self, later: asyncio.Future[Any]) -> None:
+        self.waits.append(later)
+
+    def write_now(self, frames: bytes) -> None:
+        self.transport.write(frames)
 
     @property
     def answers(self) -> int:
@@ -162,6 +173,43 @@ def test_what_changes_between_two_reads_is_known_to_the_second(
         assert controller.broker.store.max_phy_offset == before
 
     on_a_broker(tmp_path, scene)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_requests_are_measured_where_metrics_are_served(tmp_path: Path, slow: bool, flush: str) -> None:
+    """Also those of a millisecond and more, of which native code keeps no count; each kind by itself."""
+    data = send(opaque=1) + batch(item(), item(), opaque=2) + send(opaque=3, command_flag=ONEWAY_FLAG)
+
+    async def scene(controller: BrokerController) -> None:
+        assert controller.metrics is not None
+        latencies = controller.metrics.rpc_latencies
+        before = {rpc: ([*each.counts], each.sum) for rpc, each in latencies.histograms.items()}
+        fast, connection = fast_path(controller), Rest()
+
+        def write(_: bytes) -> None:
+            time.sleep(0.004 if slow else 0)
+
+        connection.transport.write = write  # type: ignore[method-assign]
+        reader = fast.native.reader(fast, connection, controller.server.scratch, HOST)
+        for _ in range(2):
+            read(reader, data)
+        await until_async(lambda: all(later.done() for later in connection.waits))
+        assert (reader.stored, connection.left) == (8, [])
+        found = {
+            (rpc.request_code, rpc.oneway): (each.counts, each.sum, *before.get(rpc, ([0] * 10, 0)))
+            for rpc, each in latencies.histograms.items()
+            if rpc.request_code in (310, 320)
+        }
+        assert set(found) == {(310, False), (320, False), (310, True)}
+        for counts, elapsed, counts_before, elapsed_before in found.values():
+            added = [now - then for now, then in zip(counts, counts_before, strict=True)]
+            assert sum(added) == 2
+            assert elapsed - elapsed_before >= (8_000_000 if slow else 1)
+            if slow:
+                assert sum(added[2:]) == 2, "none of them in 3 ms"
+
+    on_a_broker(tmp_path, scene, flushDiskType=flush, metricsExporterType="PROM", metricsPromExporterPort="0")
 
 
 @pytest.mark.parametrize("why", ["lock", "flag", "not asked", "half", "other", "a topic that was forgotten"])

@@ -219,17 +219,12 @@ class FastSend:
         host = host_number(connection)
         if host is None or not self._takes_sends():
             return start
-        if _HAS_READER not in connection.attributes:
-            self._offer_reader(connection, host)
+        if _HAS_READER not in connection.attributes and connection.is_plain:
+            connection.attributes[_HAS_READER] = True
+            connection.read_by(self.native.reader(self, connection, self._scratch, host))
         if self._signers is not None and not self._signers.keep_up(connection):
             return start
         return self._take(connection, data, start, host)
-
-    def _offer_reader(self, connection: Connection, host: int) -> None:
-        """Has native code read the connection from now on, unless its sends have to be signed."""
-        if connection.is_plain and self._signers is None:
-            connection.attributes[_HAS_READER] = True
-            connection.read_by(self.native.reader(self, connection, self._scratch, host))
 
     # --- what a reader calls
 
