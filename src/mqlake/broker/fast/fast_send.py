@@ -254,7 +254,8 @@ class FastSend:
         self._record(self._rpcs(self.native.messages), elapsed_ns)
 
     def _counted(self) -> Iterator[tuple[Rpc, int, int]]:
-        """What readers have answered in less than a millisecond since the last call: kind, how many, ns of all."""
+        """Kind, number and ns of the requests that readers have answered, each in less than a millisecond, since the
+        last call."""
         for code, oneway, count, elapsed_ns in self.native.take_counts() if self.native is not None else ():
             yield Rpc(code, ResponseCode.SUCCESS, False, oneway), count, elapsed_ns
 
