@@ -46,13 +46,15 @@ cdef i64 monotonic_ns() noexcept:
     return <i64>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 
-cdef void count_requests(Row *columns, i64 messages, i64 *counts) noexcept:
-    """Adds the requests of the first `messages` columns to the counts by kind."""
-    cdef i64 n = 0, code
+cdef void count_requests(Row *columns, i64 messages, i64 elapsed, i64 *counts, i64 *times) noexcept:
+    """Adds the requests of the first `messages` columns, each of which took `elapsed`, to counts and times by kind."""
+    cdef i64 n = 0, code, kind
     while n < messages:
         for code in range(CODES_COUNT):
             if columns[CODE][n] == CODES[code]:
-                counts[2 * code + (columns[ONEWAY][n] != 0)] += 1
+                kind = 2 * code + (columns[ONEWAY][n] != 0)
+                counts[kind] += 1
+                times[kind] += elapsed
                 break
         n += max(1, columns[MESSAGES][n])
 
@@ -215,20 +217,11 @@ cdef class NativeSends:
     def requests(self, i64 messages):
         """[(code, oneway, how many)] of the requests of the first `messages` columns."""
         cdef i64 counts[KINDS]
+        cdef i64 times[KINDS]
         for kind in range(KINDS):
-            counts[kind] = 0
-        count_requests(self.tables.columns, min(messages, SENDS_MAX), counts)
+            counts[kind] = times[kind] = 0
+        count_requests(self.tables.columns, min(messages, SENDS_MAX), 0, counts, times)
         return [(CODES[kind // 2], kind % 2 == 1, counts[kind]) for kind in range(KINDS) if counts[kind]]
-
-    cdef void count(self, i64 elapsed) noexcept:
-        """Counts the requests in the columns, each of which took so many ns."""
-        cdef i64 counts[KINDS]
-        for kind in range(KINDS):
-            counts[kind] = 0
-        count_requests(self.tables.columns, self.messages, counts)
-        for kind in range(KINDS):
-            self.counts[kind] += counts[kind]
-            self.times[kind] += counts[kind] * elapsed
 
     def take_counts(self):
         """[(code, oneway, how many, ns of all)] of the requests of less than a millisecond that readers have answered
@@ -313,16 +306,18 @@ cdef class NativeReader:
                 handled = following
                 if sends.answers is not None:
                     self.stored += sends.messages
-                    if sends.notify is not None:
-                        sends.notify()
                 if sends.answers is None or self.is_sync_flush:
                     handled = self.fast.finish(connection, size, handled, began)
                 else:
+                    if sends.notify is not None:
+                        sends.notify()
                     self.write(sends.answers)
                     if self.is_timed:
                         elapsed = monotonic_ns() - began
                         if elapsed < 1_000_000:
-                            sends.count(elapsed)
+                            count_requests(
+                                sends.tables.columns, sends.messages, elapsed, sends.counts, sends.times
+                            )
                         else:
                             self.fast.measured(elapsed)
         if handled < size:
@@ -349,7 +344,7 @@ cdef class NativeReader:
                 sends.log.slow_ms == 0
                 and self.store.longest_python_put_ms == 0
                 and not flow_control.held_ms
-                and flow_control.long_turns < 2
+                and not flow_control.long_turns
             ):
                 return True
         return self.fast.is_open()

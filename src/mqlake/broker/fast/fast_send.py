@@ -242,12 +242,8 @@ class FastSend:
         """Stores the sends that native code has read and could not store, or answers after a flush those that it has
         stored. `following`: where their last frame ends, in a read of `size` bytes; `began`: when it was read. Returns
         where the first frame begins that is left."""
-        sends = self.native
-        if (frames := sends.answers) is None:
-            done = self._store(connection, self._scratch[:size], began)
-            return following if done == sends.messages else self._frame_start(done)
-        self._answer_flushed(connection, frames, sends.end, began, self._rpcs(sends.messages))
-        return following
+        done = self._settle(connection, self._scratch[:size], began)
+        return following if done == self.native.messages else self._frame_start(done)
 
     def measured(self, elapsed_ns: int) -> None:
         """The sends in the columns have been answered, each after so long."""
@@ -289,16 +285,8 @@ class FastSend:
         began, writes = time.monotonic_ns(), store.takes_native_sends()
         while True:
             following, count = sends.take(data, start, host, writes), sends.messages
-            if count:
-                if (frames := sends.answers) is not None:
-                    if (replicas := store.replicas) is not None:
-                        replicas.notify()
-                    if self.is_sync_flush:
-                        self._answer_flushed(connection, frames, sends.end, began, self._rpcs(count))
-                    else:
-                        self._answer(connection, frames, began, count, None)
-                elif (done := self._store(connection, data, began)) < count:
-                    return self._frame_start(done)
+            if count and (done := self._settle(connection, data, began)) < count:
+                return self._frame_start(done)
             start, why = following, sends.why
             if why == UNKNOWN_QUEUE:
                 if not self._learn(count):
@@ -308,6 +296,20 @@ class FastSend:
                     return start
             elif why != FULL:
                 return start
+
+    def _settle(self, connection: Connection, data: memoryview, began: int) -> int:
+        """Stores the messages in the columns if native code has not, and has them answered; how many messages."""
+        sends, store = self.native, self.broker.store
+        if (frames := sends.answers) is None:
+            return self._store(connection, data, began)
+        if (replicas := store.replicas) is not None:
+            replicas.notify()
+        count: int = sends.messages
+        if self.is_sync_flush:
+            self._answer_flushed(connection, frames, sends.end, began, self._rpcs(count))
+        else:
+            self._answer(connection, frames, began, count, None)
+        return count
 
     def _frame_start(self, number: int) -> int:
         """Returns the beginning of the frame of the send whose first message is the `number`-th in the columns."""
