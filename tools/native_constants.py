@@ -19,7 +19,6 @@ MODULES = {
     "requests": "mqlake.native.requests",
     "frame_layout": "mqlake.native.frame_layout",
     "send_layout": "mqlake.native.send_layout",
-    "pull_layout": "mqlake.native.pull_layout",
 }
 """Of each file the module whose integers in capitals it has."""
 

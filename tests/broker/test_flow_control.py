@@ -10,6 +10,7 @@ import pytest
 
 from mqlake import native
 from mqlake.broker.fast.fast_send import FastSend
+from mqlake.broker.flow_control import SendFlowControl
 from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -154,12 +155,13 @@ def test_a_slow_put_holds_up_what_its_turn_still_brings(tmp_path):
         request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")
         request.mark_oneway()
         frame = encode_frame(request)
-        stored = reader.stored
+        [taker] = reader.takers
+        stored = taker.stored
 
         def read() -> int:
             reader.get_buffer(-1)[: len(frame)] = frame
             reader.buffer_updated(len(frame))
-            return reader.stored - stored
+            return taker.stored - stored
 
         assert read() == 1
         assert read() == 2
@@ -247,3 +249,22 @@ def test_sends_that_waited_for_their_turn(tmp_path, monkeypatch, enabled):
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
 
     on_a_broker(tmp_path, scene, waitTimeMillsInSendQueue="500", brokerFastFailureEnable=enabled)
+
+
+def test_long_turns_count_only_one_after_the_other(tmp_path, monkeypatch):
+    """A turn is as long as its sends waited: two long ones refuse, and a short one between them forgets the first."""
+    now = 1_000_000_000
+    monkeypatch.setattr("mqlake.broker.flow_control.time", SimpleNamespace(monotonic_ns=lambda: now))
+
+    async def scene(peer: Peer) -> None:
+        nonlocal now
+        control = SendFlowControl(peer.controller.broker)
+        refused = []
+        for turn_ms in (501, 501, 501, 501, 0, 501, 500, 501, 501, 0):
+            refused.append(control.refusal() is not None)
+            now += turn_ms * 1_000_000
+            await asyncio.sleep(0)  # the turn ends; what comes now waited for it
+        refused.append(control.refusal() is not None)
+        assert [number for number, each in enumerate(refused) if each] == [2, 4, 9]
+
+    on_a_broker(tmp_path, scene, waitTimeMillsInSendQueue="500")

@@ -8,18 +8,18 @@ units or records are damaged, whole answers come out, of records that are where 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import socket
 import sys
 from itertools import accumulate
+from types import SimpleNamespace
 
 import numpy as np
 
 from mqlake import native
-from mqlake.formats.columns import Int64s
 from mqlake.formats.record import encode_record
-from mqlake.native import pull_layout as layout
 
 NUMBER = rb"(0|[1-9][0-9]{0,17})"
 HEADERS = (
@@ -40,15 +40,50 @@ SPAN, TAGS, CODES = 17, (-7, 5, 2**40), 11
 ODD = b'0123456789"{}:,\\ a\0\1\xff\x80'
 
 
+class FakeFastPull:
+    """What compiled code asks of a FastPull and its broker: nothing changes, and whatever is committed is noted."""
+
+    def __init__(self, queues: dict[tuple[str, int], object]) -> None:
+        version = SimpleNamespace(counter=0)
+        self.broker = SimpleNamespace(
+            config=object(),
+            store_config=object(),
+            topic_config_manager=SimpleNamespace(data_version=version),
+            subscription_group_manager=SimpleNamespace(data_version=version),
+            consumer_manager=SimpleNamespace(consumer_table={}),
+            consumer_offset_manager=SimpleNamespace(has_offset_reset=lambda *_: False),
+            hooks=SimpleNamespace(consume=[]),
+            store=SimpleNamespace(consume_queues=SimpleNamespace(get=lambda *of: queues[of])),
+        )
+        self.committed: list[tuple[int, int]] = []
+
+    def plan(self, topic: str, queue_id: int) -> SimpleNamespace:
+        """A PullPlan."""
+        broker = self.broker
+        version = broker.topic_config_manager.data_version
+        return SimpleNamespace(
+            header=SimpleNamespace(consumer_group="G", topic=topic, queue_id=queue_id),
+            known=(broker.config, broker.store_config, version, version, None, None, None),
+            versions=(0, 0),
+            code=11,
+        )
+
+    def commit(self, connection: object, header: object, following: int, commit_offset: int) -> None:
+        self.committed.append((following, commit_offset))
+
+    def count_soon(self) -> None:
+        pass
+
+    def took(self, plan: object, elapsed_ns: int) -> None:
+        pass
+
+
 class Pulls:
-    """Two queues in one log, and the arrays of pull_layout."""
+    """Two queues in one log, and a connection whose pulls are taken."""
 
     def __init__(self) -> None:
         kernels = native.module("pulls")
         assert kernels is not None
-        self.numbers: Int64s = np.zeros(layout.NUMBERS_SIZE, np.int64)
-        self.octets = np.zeros(layout.OCTETS_SIZE, np.uint8)
-        self.native = kernels.NativePulls(self.numbers, self.octets)
         self.records: list[list[bytes]] = [[], []]
         self.places: list[list[int]] = [[], []]
         log = b""
@@ -65,63 +100,80 @@ class Pulls:
             log += record
         self.log = np.frombuffer(bytearray(log), np.uint8)
         self.ends = [FIRST + len(records) for records in self.records]
-        self.reader, self.writer = socket.socketpair()
-        for side in (self.reader, self.writer):
-            side.setblocking(False)
-            side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
-        for row, (header, queue_id) in enumerate(zip(HEADERS, QUEUE_IDS, strict=True)):
-            self._plan(row, header)
-            units = b"".join(
+        self.units = [
+            b"".join(
                 place.to_bytes(8, "big")
                 + len(record).to_bytes(4, "big")
                 + code_of(n).to_bytes(8, "big", signed=True)
-                for n, (place, record) in enumerate(
-                    zip(self.places[queue_id], self.records[queue_id], strict=True)
-                )
+                for n, (place, record) in enumerate(zip(places, records, strict=True))
             )
-            at = layout.UNITS_AT + row * layout.UNITS_AHEAD * layout.UNIT_SIZE
-            self.octets[at : at + len(units)] = np.frombuffer(units, np.uint8)
-            self.units_size = len(units)
+            for places, records in zip(self.places, self.records, strict=True)
+        ]
+        self._reader, self._writer = socket.socketpair()
+        for side in (self._reader, self._writer):
+            side.setblocking(False)
+            side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+        self._queues = {
+            (TOPIC.decode(), queue_id): SimpleNamespace(
+                files=SimpleNamespace(files=[], max_offset=20 * end), min_logic_offset=20 * FIRST
+            )
+            for queue_id, end in enumerate(self.ends)
+        }
+        self._file = SimpleNamespace(
+            file_from_offset=BASE,
+            file_size=len(self.log),
+            read_position=len(self.log),
+            readable_array=self.log,
+        )
+        self.fast = FakeFastPull(self._queues)
+        self.native = kernels.NativePulls(self.fast)
+        self._taker = self.native.taker()
+        self.later = b""
+        self._plans = []
+        for row, (header, queue_id) in enumerate(zip(HEADERS, QUEUE_IDS, strict=True)):
+            span, tags = (SPAN, TAGS) if row == 2 else (COUNT_MAX, ())
+            plan = self.fast.plan(TOPIC.decode(), queue_id)
+            self._plans.append(
+                kernels.NativePlan(plan, header, ORDERS[row], ANSWER, BYTES_MAX, COUNT_MAX, span, tags)
+            )
+            self._taker.add(self._plans[-1])
+            self.read_ahead(row, self.units[queue_id])
 
-    def _plan(self, row: int, header: tuple[bytes, ...]) -> None:
-        at, text = row * layout.TEXT_SIZE, b"".join((*header, *ANSWER, TOPIC))
-        self.octets[at : at + len(text)] = np.frombuffer(text, np.uint8)
-        plan = self.numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE]
-        plan[:] = [
-            at, *map(len, header), *ORDERS[row], *map(len, ANSWER), len(TOPIC), QUEUE_IDS[row], BYTES_MAX, COUNT_MAX,
-            *((SPAN, len(TAGS)) if row == 2 else (COUNT_MAX, 0)),
-        ]  # fmt: skip
-        tags_at = layout.TAGS_AT + row * layout.TAGS_MAX
-        self.numbers[tags_at : tags_at + len(TAGS)] = TAGS
+    def read_ahead(self, row: int, units: bytes) -> None:
+        queue = self._queues[TOPIC.decode(), QUEUE_IDS[row]]
+        self._plans[row].read_ahead(queue, units, FIRST, self._file, self.log.ctypes.data, 0, 2**62)
+
+    def descriptor(self) -> int:
+        """As a connection."""
+        return self._writer.fileno()
+
+    def send_encoded(self, frames: bytes) -> None:
+        """As a connection: what the socket did not take."""
+        self.later += frames
+
+    def take_with(self, data: bytes, room: int, *, is_full: bool) -> tuple[bytes, bytes]:
+        """(What the socket took of the answers to data, what is left) with a buffer of `room` bytes, which `is_full`
+        already or empty."""
+        self._writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
+        filled = 0
+        with contextlib.suppress(BlockingIOError):
+            while is_full:
+                filled += self._writer.send(bytes(1 << 20))
+        self.later, sent = b"", b""
+        assert self._taker.answer(self, data, 0) == len(data)
+        while more := _received(self._reader):
+            sent += more
+        return sent[filled:], self.later
 
     def take(self, data: bytes) -> tuple[int, bytes]:
         """(Where the next frame begins, what was sent.)"""
-        received = np.frombuffer(data, np.uint8)
-        pulls = self.numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
-        start, sent, done = 0, b"", 1
-        while done:
-            count = self.native.match(received, start, 0, len(HEADERS))
-            ready = 0
-            while ready < count and self._prepare(pulls[ready]):
-                ready += 1
-            done = self.native.give(ready, self.writer.fileno())
-            assert self.native.sent == self.native.size
-            start = int(pulls[done - 1, layout.END]) if done else start
-            while more := _received(self.reader):
+        start, sent, before = 0, b"", -1
+        while start > before:
+            before, start = start, self._taker.answer(self, data, start)
+            assert not self.later
+            while more := _received(self._reader):
                 sent += more
         return start, sent
-
-    def _prepare(self, pull: Int64s) -> bool:
-        """Gives a pull what the broker says of its queue; False if that has no message for it."""
-        row, offset = pull[[layout.PLAN, layout.QUEUE_OFFSET]].tolist()
-        span, end = SPAN if row == 2 else COUNT_MAX, self.ends[QUEUE_IDS[row]]
-        if not FIRST <= offset < end:
-            return False
-        unit = layout.UNITS_AT + (row * layout.UNITS_AHEAD + offset - FIRST) * layout.UNIT_SIZE
-        pull[layout.FILE : layout.UNITS_START] = [self.log.ctypes.data, len(self.log), BASE]
-        pull[layout.UNITS_START : layout.FOUND] = [unit, min(offset + span, end) - offset, FIRST, end]
-        pull[layout.IS_WHOLE] = 1
-        return True
 
     def expected(self, data: bytes) -> tuple[int, bytes]:
         """The same, by the model."""
@@ -214,20 +266,27 @@ def whole_answers(sent: bytes) -> bool:
 def run(size: int, seed: int = 1) -> tuple[int, int]:
     """(Bytes of frames, pulls that were answered); AssertionError when compiled code and the model differ."""
     chance, pulls, done, answered = random.Random(seed), Pulls(), 0, 0
-    units_at = [layout.UNITS_AT + row * layout.UNITS_AHEAD * layout.UNIT_SIZE for row in range(2)]
     while done < size:
         data = frames(chance)
         done += len(data)
         if chance.random() < 0.7:
             start, sent = pulls.take(data)
             assert (start, sent) == pulls.expected(data), data
-        else:
-            area, at = pulls.log, chance.randrange(len(pulls.log))
-            if chance.random() < 0.5:
-                area, at = pulls.octets, chance.choice(units_at) + chance.randrange(pulls.units_size)
-            before, area[at] = area[at], chance.randrange(256)
+        elif chance.random() < 0.5:
+            at = chance.randrange(len(pulls.log))
+            before, pulls.log[at] = pulls.log[at], chance.randrange(256)
             start, sent = pulls.take(data)
-            area[at] = before
+            pulls.log[at] = before
+            assert 0 <= start <= len(data) and whole_answers(sent), data
+        else:
+            row = chance.randrange(len(HEADERS))
+            whole = pulls.units[QUEUE_IDS[row]]
+            units = bytearray(whole[: chance.choice((len(whole), 20 * chance.randrange(len(whole) // 20)))])
+            if units:
+                units[chance.randrange(len(units))] = chance.randrange(256)
+            pulls.read_ahead(row, bytes(units))
+            start, sent = pulls.take(data)
+            pulls.read_ahead(row, whole)
             assert 0 <= start <= len(data) and whole_answers(sent), data
         answered += bool(start)
     return done, answered

@@ -79,12 +79,28 @@ class Rest:
         return self.transport.written.count(b'"opaque":')
 
 
-def reader_of(controller: BrokerController) -> tuple[Any, Rest]:
-    fast, connection = fast_path(controller), Rest()
-    return fast.native.reader(fast, connection, controller.server.scratch, HOST), connection
+class Reader:
+    """A NativeReader of sends."""
+
+    def __init__(self, controller: BrokerController, connection: Rest) -> None:
+        module, fast = native.module("reader"), fast_path(controller)
+        assert module is not None
+        self._taker = fast.native.taker(fast, connection, HOST)
+        self._reader = module.NativeReader(connection, controller.server.scratch)
+        self._reader.add(self._taker)
+        self.get_buffer, self.buffer_updated = self._reader.get_buffer, self._reader.buffer_updated
+
+    @property
+    def stored(self) -> int:
+        return int(self._taker.stored)
 
 
-def read(reader: Any, data: bytes) -> None:
+def reader_of(controller: BrokerController) -> tuple[Reader, Rest]:
+    connection = Rest()
+    return Reader(controller, connection), connection
+
+
+def read(reader: Reader, data: bytes) -> None:
     reader.get_buffer(-1)[: len(data)] = data
     reader.buffer_updated(len(data))
 
@@ -185,13 +201,13 @@ def test_requests_are_measured_where_metrics_are_served(tmp_path: Path, slow: bo
         assert controller.metrics is not None
         latencies = controller.metrics.rpc_latencies
         before = {rpc: ([*each.counts], each.sum) for rpc, each in latencies.histograms.items()}
-        fast, connection = fast_path(controller), Rest()
+        connection = Rest()
 
         def write(_: bytes) -> None:
             time.sleep(0.004 if slow else 0)
 
         connection.transport.write = write  # type: ignore[method-assign]
-        reader = fast.native.reader(fast, connection, controller.server.scratch, HOST)
+        reader = Reader(controller, connection)
         for _ in range(2):
             read(reader, data)
         await until_async(lambda: all(later.done() for later in connection.waits))

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from mqlake import native
 from mqlake.formats.record import RecordPlace, why_not_at
-from mqlake.native import pull_layout as layout
 from tests.fuzz import pull_frames
-from tests.fuzz.pull_frames import MESSAGES
+from tests.fuzz.pull_frames import MESSAGES, FakeFastPull
 
 kernels = native.module("pulls")
 assert kernels is not None
@@ -24,34 +23,45 @@ PLANS = (
 )
 ORDER = (2, 0, 1)
 """Which of the numbers is opaque, queueOffset, commitOffset."""
+ANSWER = (b"a",) * 5
 
 
-def tables() -> tuple[np.ndarray, np.ndarray]:
-    numbers, octets = np.zeros(layout.NUMBERS_SIZE, np.int64), np.zeros(layout.OCTETS_SIZE, np.uint8)
-    for row, pieces in enumerate(PLANS):
-        at, text = row * layout.TEXT_SIZE, b"".join(pieces)
-        octets[at : at + len(text)] = np.frombuffer(text, np.uint8)
-        plan = numbers[row * layout.PLAN_SIZE :]
-        plan[: layout.ANSWER_0] = [at, *map(len, pieces), *ORDER]
-    return numbers, octets
+class Connection:
+    """One whose answers go nowhere."""
+
+    def descriptor(self) -> int:
+        return -1
+
+
+class Headers:
+    """Compiled code that knows the plans, and nothing of their queues: each pull is left."""
+
+    def __init__(self) -> None:
+        fast = FakeFastPull({})
+        self.pulls = kernels.NativePulls(fast)
+        self.taker = self.pulls.taker()
+        for row, pieces in enumerate(PLANS):
+            plan = fast.plan("T", row)
+            self.taker.add(kernels.NativePlan(plan, pieces, ORDER, ANSWER, 1 << 20, 32, 32, ()))
+
+    def found(self, data: bytes, start: int = 0) -> tuple[int, ...] | None:
+        """(Plan, opaque, queueOffset, commitOffset, where its frame ends) of the pull there."""
+        assert self.taker.answer(Connection(), data, start) == start
+        left = self.pulls.left
+        return None if left is None else (left.plan.header.queue_id, *self.pulls.asked)
 
 
 def frame(header: bytes) -> bytes:
     return (len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
 
 
-def expected(headers: list[bytes]) -> list[tuple[int, ...]]:
-    found = []
-    for header in headers[: layout.PULLS_MAX]:
-        for row, pieces in enumerate(PLANS):
-            match = re.fullmatch(NUMBER.join(map(re.escape, pieces)), header)
-            numbers = [] if match is None else [int(each) for each in match.groups()]
-            if numbers and numbers[2] < 2**31:
-                found.append((row, *(numbers[n] for n in ORDER)))
-                break
-        else:
-            break
-    return found
+def expected(header: bytes) -> tuple[int, ...] | None:
+    for row, pieces in enumerate(PLANS):
+        match = re.fullmatch(NUMBER.join(map(re.escape, pieces)), header)
+        numbers = [] if match is None else [int(each) for each in match.groups()]
+        if numbers and numbers[2] < 2**31:
+            return (row, *(numbers[n] for n in ORDER))
+    return None
 
 
 digits = st.one_of(
@@ -72,39 +82,75 @@ def headers(draw: st.DrawFn) -> bytes:
     return bytes(header)
 
 
-@given(st.lists(headers(), max_size=20), st.integers(0, 1), st.integers(0, 30))
-def test_headers_are_recognised_as_by_a_regular_expression(texts: list[bytes], hint: int, cut: int) -> None:
-    numbers, octets = tables()
-    frames = [frame(text) for text in texts]
+@given(st.lists(headers(), max_size=20), st.integers(0, 30))
+def test_headers_are_recognised_as_by_a_regular_expression(texts: list[bytes], cut: int) -> None:
+    known, frames = Headers(), [frame(text) for text in texts]
     data = b"".join(frames)
-    whole, size = [], 0
+    data = data[: max(0, len(data) - cut)]
+    start = 0
     for text, each in zip(texts, frames, strict=True):
-        size += len(each)
-        if size <= len(data) - cut:
-            whole.append(text)
-    received = np.frombuffer(data[: max(0, len(data) - cut)], np.uint8)
-    count = kernels.NativePulls(numbers, octets).match(received, 0, hint, len(PLANS))
-    pulls = numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)[:count]
-    wanted = expected(whole)
-    assert [tuple(pull[: layout.END]) for pull in pulls.tolist()] == wanted
-    ends = np.cumsum([len(each) for each in frames[:count]], dtype=np.int64)
-    assert pulls[:, layout.END].tolist() == ends.tolist()
+        end = start + len(each)
+        wanted = expected(text) if end <= len(data) else None
+        assert known.found(data, min(start, len(data))) == (None if wanted is None else (*wanted, end))
+        start = end
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_lengths_that_lie(before: bytes, after: bytes) -> None:
-    numbers, octets = tables()
-    received = np.frombuffer(before + frame(b"".join(PLANS[0])) + after, np.uint8)
-    pulls = kernels.NativePulls(numbers, octets)
-    for start in range(len(received)):
-        assert 0 <= pulls.match(received, start, 0, 2) <= 1
-    for bad in ((len(received) + 1, 0, 2), (-1, 0, 2), (0, -1, 2), (0, 0, 0), (0, 0, layout.PLANS_MAX + 1)):
-        with pytest.raises(ValueError, match="bytes, plan"):
-            pulls.match(received, *bad)
-    with pytest.raises(ValueError, match="17 pulls"):
-        pulls.give(layout.PULLS_MAX + 1, -1)
-    with pytest.raises(ValueError, match="no arrays of pull_layout"):
-        kernels.NativePulls(numbers[1:], octets)
+    known = Headers()
+    received = before + frame(b"".join(PLANS[0])) + after
+    for start in range(len(received) + 1):
+        assert known.found(received, start) is None
+    for bad in (len(received) + 1, -1):
+        with pytest.raises(ValueError, match="bytes"):
+            known.found(received, bad)
+
+
+def test_what_is_no_plan() -> None:
+    plan = FakeFastPull({}).plan("T", 0)
+    good = (plan, PLANS[0], ORDER, ANSWER, 1 << 20, 32, 32, ())
+    kernels.NativePlan(*good)
+    for number, bad in [
+        (1, PLANS[0][:3]),
+        (1, (b"x" * kernels.TEXT_MAX, *PLANS[0][1:])),
+        (2, (2, 0, 2)),
+        (2, (3, 0, 1)),
+        (3, ANSWER[1:]),
+        (5, 0),
+        (5, kernels.MESSAGES_MAX + 1),
+        (6, 0),
+        (7, range(kernels.TAGS_MAX + 1)),
+    ]:
+        with pytest.raises(ValueError, match="no plan"):
+            kernels.NativePlan(*good[:number], bad, *good[number + 1 :])
+
+
+def test_plans_are_tried_from_the_one_after_the_last() -> None:
+    """More of them than are compared with a header: who pulls one queue after the other finds each."""
+    fast = FakeFastPull({})
+    pulls = kernels.NativePulls(fast)
+    taker = pulls.taker()
+    plans = [
+        kernels.NativePlan(fast.plan("T", row), (b"%d " % row, b" ", b" ", b"."), ORDER, ANSWER, 1, 1, 1, ())
+        for row in range(40)
+    ]
+    for plan in plans:
+        taker.add(plan)
+
+    def found(row: int) -> int | None:
+        assert taker.answer(Connection(), frame(b"%d 1 2 3." % row), 0) == 0
+        return None if pulls.left is None else int(pulls.left.plan.header.queue_id)
+
+    for row in (*range(40), *range(40), 39, 39, 14, 29):
+        assert found(row) == row
+    assert found(14) is None  # 25 further on
+    taker.add(plans[14])
+    assert [found(14), found(0), found(39)] == [14, 0, None]
+    for plan in plans[1:]:
+        plan.forget()
+    assert [found(1), found(0)] == [None, 0]
+    taker.add(plans[0])
+    assert taker.plans == [plans[0]]
 
 
 @pytest.mark.parametrize("n", [0, 7, MESSAGES - 1])
@@ -132,3 +178,20 @@ def test_damaged_frames_units_and_records() -> None:
     """The bytes that a model gives, out of a socket."""
     done, answered = pull_frames.run(200_000)
     assert done >= 200_000 and answered > 50
+
+
+def test_a_socket_takes_what_it_can() -> None:
+    """The head, a record or the half of one is left for later, or everything: no byte is lost or sent twice."""
+    a, b, c, d = pull_frames.HEADERS[0]
+    model, kept = pull_frames.Pulls(), set()
+    for first in range(MESSAGES - 1):
+        data = b"".join(
+            frame(a + b"%d" % (pull_frames.FIRST + n) + b + b"0" + c + b"1" + d)
+            for n in (first, MESSAGES - 9, 1)
+        )
+        _, expected = model.expected(data)
+        for room, is_full in ((1, False), (1, True), (10_000, False), (1 << 20, False)):
+            sent, left = pull_frames.Pulls().take_with(data, room, is_full=is_full)
+            assert sent + left == expected
+            kept.add("all" if not left else "some" if sent else "none")
+    assert kept == {"all", "some", "none"}

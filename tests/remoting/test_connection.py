@@ -334,6 +334,50 @@ def test_what_is_sent_as_the_connection_is_lost_goes_nowhere(run, caplog):
 
 
 @pytest.mark.parametrize("tls", [False, True])
+def test_what_is_written_now_comes_after_what_was_sent_before(run, certificate, tls):
+    """And is encrypted where all else is: a client with TLS could read nothing from there on otherwise."""
+    came: list[bytes] = []
+
+    def tell(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        if command.body is None:  # else nothing waits to be sent
+            connection.send(one_way(b"sent"))
+        connection.write_now(encode_frame(one_way(b"written")))
+        return respond(b"answered")
+
+    def one_way(body: bytes) -> RemotingCommand:
+        command = request(220, body)
+        command.mark_oneway()
+        return command
+
+    async def main():
+        context = client_context(trust_cert_path=str(certificate.with_name("ca.pem"))) if tls else None
+        config = TlsConfig(mode=TlsMode.PERMISSIVE, cert_path=str(certificate), key_path=str(certificate))
+        async with serving(tls=config) as service, RemotingClient(tls=context) as client:
+            client.processors.register(220, lambda connection, command: came.append(command.body_bytes()))
+            service.server.processors.register(BUSY, tell)
+            for body in (None, b"alone"):
+                came.append((await client.call(service.address, request(BUSY, body))).body_bytes())
+            (connection,) = service.server.connections
+            connection.send(one_way(b"sent"))
+            connection.write_now(encode_frame(one_way(b"late")))
+            await until_async(lambda: came[-1] == b"late")
+            connection.write_now(encode_frame(one_way(b"by itself")))
+            await until_async(lambda: came[-1] == b"by itself")
+            connection.close()
+            connection.write_now(encode_frame(one_way(b"never")))
+            await until_async(lambda: connection.transport is None or connection.closed)
+            connection.write_now(encode_frame(one_way(b"never")))
+
+    run(main())
+    assert came == [
+        *(b"sent", b"written", b"answered"),
+        *(b"written", b"answered"),
+        *(b"sent", b"late"),
+        b"by itself",
+    ]
+
+
+@pytest.mark.parametrize("tls", [False, True])
 def test_answers_go_to_the_socket_itself_only_while_nothing_else_does(run, certificate, tls):
     found: list[int] = []
 

@@ -235,7 +235,7 @@ class BrokerController:
         fast_send = FastSend(broker, sends, self.transactional_message_service, latencies, server.scratch)
         server.fast_paths = (
             fast_send,
-            FastPull(broker, self.pull_message_processor, latencies),
+            FastPull(broker, self.pull_message_processor, latencies, server.scratch),
             FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies),
         )
 

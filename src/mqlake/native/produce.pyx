@@ -12,18 +12,17 @@ half done.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from mqlake.native.append cimport publish
 from mqlake.native.frame_layout cimport JSON, ROCKETMQ
 from mqlake.native.prim cimport *
+from mqlake.native.reader cimport *
 from mqlake.native.requests cimport *
 from mqlake.native.send_layout cimport *
 from mqlake.native.sends cimport *
 from mqlake.native.single cimport *
+from mqlake.native.system cimport monotonic_ns
 from mqlake.native.text cimport equals
-
-import asyncio
 
 cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(PyObject *items, Py_ssize_t at)
@@ -38,12 +37,6 @@ cdef enum:
 
 cdef i64 CODES[CODES_COUNT]
 CODES[:] = [SEND_MESSAGE_V2, SEND_MESSAGE, SEND_BATCH_MESSAGE, END_TRANSACTION]
-
-
-cdef i64 monotonic_ns() noexcept:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <i64>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 
 cdef void count_requests(Row *columns, i64 messages, i64 elapsed, i64 *counts, i64 *times) noexcept:
@@ -210,9 +203,9 @@ cdef class NativeSends:
         finally:
             PyBuffer_Release(&view)
 
-    def reader(self, fast, connection, u8[::1] scratch, i64 host):
-        """A SendReader of a connection, which answers at once what it has stored."""
-        return SendReader(self, fast, connection, scratch, host)
+    def taker(self, fast, connection, i64 host):
+        """A Taker of a connection's sends, which answers at once what it has stored."""
+        return SendTaker(self, fast, connection, host)
 
     def requests(self, i64 messages):
         """[(code, oneway, how many)] of the requests of the first `messages` columns."""
@@ -272,60 +265,45 @@ cdef class NativeSends:
         return start
 
 
-cdef class NativeReader:
-    """The reads of a connection whose client sends: its sends are stored and answered here, and all else is left to
-    `connection`.
+cdef class SendTaker(Taker):
+    """Stores and answers the sends of one connection out of its reads.
 
     `fast` is a FastSend, which says if sends may be stored, and answers those that native code cannot."""
     cdef NativeSends sends
-    cdef object fast, flow_control, broker, store, topics, scratch, write
-    cdef readonly object connection
-    cdef Bytes bytes_read
-    cdef i64 size, host
-    cdef bint is_sync_flush, is_timed, is_whole
-    cdef readonly i64 stored  # messages, by this reader alone
+    cdef object fast, flow_control, broker, store, topics, write
+    cdef i64 host
+    cdef bint is_sync_flush, is_timed
+    cdef readonly i64 stored  # messages, of this connection alone
 
-    def __init__(self, NativeSends sends, fast, connection, u8[::1] scratch, i64 host):
-        """`scratch`: where reads go; `host`: the client's."""
+    def __init__(self, NativeSends sends, fast, connection, i64 host):
+        """`host`: the client's."""
         self.broker, self.flow_control, self.is_sync_flush = fast.broker, fast.flow_control, fast.is_sync_flush
         self.is_timed = fast.latencies is not None
         self.store, self.topics = self.broker.store, self.broker.topic_config_manager
-        self.sends, self.fast, self.connection, self.scratch, self.host = sends, fast, connection, scratch.base, host
-        self.write, self.bytes_read, self.size = connection.transport.write, &scratch[0], scratch.shape[0]
+        self.sends, self.fast, self.host, self.write = sends, fast, host, connection.transport.write
 
-    def get_buffer(self, hint):
-        self.is_whole = self.connection.is_at_rest
-        return self.scratch if self.is_whole else self.connection.get_buffer(hint)
-
-    def buffer_updated(self, Py_ssize_t size):
-        cdef i64 handled = 0, began = monotonic_ns(), elapsed
-        sends, connection = self.sends, self.connection
-        if self.is_whole and may_be_send(self.bytes_read, 0, size) and self.is_open(began):
-            following = sends.take_from(self.bytes_read, 0, size, self.host, True)
-            if sends.messages > 0:
-                handled = following
-                if sends.answers is not None:
-                    self.stored += sends.messages
-                if sends.answers is None or self.is_sync_flush:
-                    handled = self.fast.finish(connection, size, handled, began)
-                else:
-                    if sends.notify is not None:
-                        sends.notify()
-                    self.write(sends.answers)
-                    if self.is_timed:
-                        elapsed = monotonic_ns() - began
-                        if elapsed < 1_000_000:
-                            count_requests(
-                                sends.tables.columns, sends.messages, elapsed, sends.counts, sends.times
-                            )
-                        else:
-                            self.fast.measured(elapsed)
-        if handled < size:
-            connection.buffer_updated(size, handled)
-        else:
-            connection.reads += 1
-        if self.is_whole and size == self.size:  # more data waits, and uvloop would keep reading it
-            connection.rest()
+    cdef i64 take(self, connection, Bytes data, i64 start, i64 size, i64 began) except -1:
+        cdef i64 following, elapsed
+        sends = self.sends
+        if not may_be_send(data, start, size) or not self.is_open(began):
+            return start
+        following = sends.take_from(data, start, size, self.host, True)
+        if sends.messages == 0:
+            return start
+        if sends.answers is not None:
+            self.stored += sends.messages
+        if sends.answers is None or self.is_sync_flush:
+            return self.fast.finish(connection, size, following, began)
+        if sends.notify is not None:
+            sends.notify()
+        self.write(sends.answers)
+        if self.is_timed:
+            elapsed = monotonic_ns() - began
+            if elapsed < 1_000_000:
+                count_requests(sends.tables.columns, sends.messages, elapsed, sends.counts, sends.times)
+            else:
+                self.fast.measured(elapsed)
+        return following
 
     cdef bint is_open(self, i64 now) except -1:
         """True if what FastSend said last holds still, or it says so again. A put that takes long holds up the sends
@@ -348,21 +326,3 @@ cdef class NativeReader:
             ):
                 return True
         return self.fast.is_open()
-
-
-class SendReader(NativeReader, asyncio.BufferedProtocol):
-    """A NativeReader as a protocol: what is not read is the connection's."""
-
-    __slots__ = ()
-
-    def connection_lost(self, error):
-        self.connection.connection_lost(error)
-
-    def eof_received(self):
-        return self.connection.eof_received()
-
-    def pause_writing(self):
-        self.connection.pause_writing()
-
-    def resume_writing(self):
-        self.connection.resume_writing()

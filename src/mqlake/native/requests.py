@@ -1,4 +1,4 @@
-"""Constants of requests for the kernels of sends: codes, flags and fields, as requests.pxd has them."""
+"""Constants of requests for the kernels of sends and pulls: codes, flags and fields, as requests.pxd has them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH_MESSAGE = int(RequestCode.SEND_BATCH_MESSAGE)
 END_TRANSACTION = int(RequestCode.END_TRANSACTION)
+PULL_MESSAGE = int(RequestCode.PULL_MESSAGE)
+LITE_PULL_MESSAGE = int(RequestCode.LITE_PULL_MESSAGE)
 ONEWAY_FLAG = int(_ONEWAY_FLAG)
 TRANSACTION_BITS = int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE)
 TRANSACTION_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED_TYPE)

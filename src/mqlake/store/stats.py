@@ -116,9 +116,9 @@ class StoreStatsService:
     def put_failed(self) -> None:
         self.put_message_failed_times += 1
 
-    def get_found(self, count: int, elapsed_ms: int) -> None:
-        """One get that found `count` messages."""
-        self.get_message_times_total_found += 1
+    def get_found(self, count: int, elapsed_ms: int, times: int = 1) -> None:
+        """As many gets that found `count` messages."""
+        self.get_message_times_total_found += times
         self.get_message_transferred_msg_count += count
         if elapsed_ms > self.get_message_entire_time_max:
             self.get_message_entire_time_max = elapsed_ms

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +18,6 @@ from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import STATISTICS_S, FastPull, PullPlan
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.client.records import MessageClientExt, decode_messages
-from mqlake.native import pull_layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import SubscriptionData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
@@ -93,32 +92,43 @@ class Ways:
             assert self.path.load()
         else:
             self.path.load = lambda: False  # type: ignore[method-assign]
-        noted = self.path._taken
+        self._in_python = 0
+        commit, answer, hold = self.path.commit, self.path._answer, self.path._hold
 
         def noting(*arguments: object) -> None:
-            noted(*arguments)  # type: ignore[arg-type]
-            self.taken += 1
-            self.taken_by_kernels += 1
-
-        self.path._taken = noting  # type: ignore[method-assign]
-        answer = self.path._answer
+            commit(*arguments)  # type: ignore[arg-type]
+            if not self._in_python:
+                self.taken += 1
+                self.taken_by_kernels += 1
 
         def counting(*arguments: object, **named: object) -> bool:
-            done = answer(*arguments, **named)  # type: ignore[arg-type]
+            with self._python():
+                done = answer(*arguments, **named)  # type: ignore[arg-type]
             self.taken += done
             return done
 
+        def holding(*arguments: object) -> bool:
+            with self._python():
+                return hold(*arguments)  # type: ignore[arg-type]
+
+        self.path.commit = noting  # type: ignore[method-assign]
         self.path._answer = counting  # type: ignore[method-assign]
+        self.path._hold = holding  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def _python(self) -> Iterator[None]:
+        self._in_python += 1
+        yield
+        self._in_python -= 1
 
     async def ask(self, data: bytes) -> list[bytes]:
         """The answers, which are the same both ways."""
         server = self.controller.server
-        if self.compiled:
-            before = self.taken
-            async with Wire(self.controller) as wire:
-                await wire.say(data)
-            self.taken = before
         async with Wire(self.controller) as wire:
+            if self.compiled:
+                before = self.taken, self.taken_by_kernels
+                await wire.say(data)
+                self.taken, self.taken_by_kernels = before
             said = await wire.say(data)
         paths, server.fast_paths = server.fast_paths, ()
         async with Wire(self.controller) as wire:
@@ -510,7 +520,7 @@ def test_tags(tmp_path: Path) -> None:
                     [answer] = await ways.take(pull, bool(finds))
                     found = ResponseCode.SUCCESS if finds else ResponseCode.PULL_RETRY_IMMEDIATELY
                     assert code_of(answer) == found
-        many = " || ".join(map(str, range(pull_layout.TAGS_MAX))) + " || a"
+        many = " || ".join(map(str, range(ways.path._kernels.TAGS_MAX if ways.compiled else 16))) + " || a"
         before = ways.taken_by_kernels
         await ways.take(frame(topic="Tagged", subscription=many))
         await ways.take(frame(topic="Tagged", subscription="nobody"), 0)
@@ -706,7 +716,7 @@ def test_compiled_code_answers_what_it_has_seen(tmp_path: Path, compiled: bool) 
         seen, ways.taken_by_kernels = ways.taken_by_kernels, 0
         assert (seen > 0) == compiled
         await ways.take(b"".join(pulls), 15)
-        assert ways.taken_by_kernels == (30 if compiled else 0)
+        assert ways.taken_by_kernels == (15 if compiled else 0)
 
     play(tmp_path, scene)
 
@@ -724,65 +734,33 @@ def test_peers_that_read_slowly_get_everything(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 500, 60_000, 10**9])
-def test_a_socket_takes_what_it_can(tmp_path: Path, compiled: bool, kept: int) -> None:
-    """The head, a record or the half of one is left for later, or everything."""
-
-    async def scene(ways: Ways, peer: Peer) -> None:
-        if not compiled:
-            return
-        for n in range(10):
-            await peer.send("Large", bytes([n]) * 9_000)
-        await peer.dispatched()
-        pull = frame(0, topic="Large") + frame(1, topic="Large", opaque=8)
-        await ways.take(pull, 2)
-        native_pulls = ways.path._native
-
-        class Short:
-            """A socket that takes no more than `kept` bytes."""
-
-            match = staticmethod(native_pulls.match)
-
-            def give(self, count: int, fd: int) -> int:
-                assert fd >= 0
-                done: int = native_pulls.give(count, -1)
-                self.size, everything = native_pulls.size, native_pulls.rest()
-                assert len(everything) == self.size
-                self.sent = min(kept, self.size)
-                assert os.write(fd, everything[: self.sent]) == self.sent
-                self._left = everything[self.sent :]
-                return done
-
-            def rest(self) -> bytes:
-                return self._left
-
-        ways.path._native = Short()
-        await ways.take(pull, 2)
-
-    play(tmp_path, scene)
-
-
 def test_the_rows_of_compiled_code_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_pull.layout, "PLANS_MAX", 3)
+    monkeypatch.setattr(fast_pull, "ROWS_MAX", 3)
 
     async def scene(ways: Ways, _: Peer) -> None:
         for number in (*range(1, 9), *range(1, 9)):
             await ways.take(frame(max_msg_nums=number))
             assert len(ways.path._rows) <= 3
-            assert [plan.row for plan in ways.path._rows] == list(range(len(ways.path._rows)))
+            known = {plan for plan in ways.path._plans.values() if plan is not None and plan.native is not None}
+            assert known == set(ways.path._rows)
 
     play(tmp_path, scene)
 
 
-def test_files_that_were_closed_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(ways: Ways, _: Peer) -> None:
-        await ways.take(frame())
-        for ahead in [plan.ahead for plan in ways.path._rows if plan.ahead is not None]:
-            monkeypatch.setattr(ways.path._rows[0], "ahead", ahead._replace(file=Closed()))
-        await ways.take(frame())
-
-    class Closed:
-        readable_array = np.empty(0, np.uint8)
+def test_files_that_were_closed_are_left_alone(tmp_path: Path, compiled: bool) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        [file] = peer.controller.broker.store.commit_log_files.mapped_files
+        async with Wire(peer.controller) as wire:
+            before = [await wire.say(frame()) for _ in range(3)]  # the first one makes the group
+            assert ways.taken_by_kernels == compiled
+            array, file.readable_array = file.readable_array, np.empty(0, np.uint8)
+            try:
+                closed = await wire.say(frame())
+            finally:
+                file.readable_array = array
+            assert ways.taken_by_kernels == compiled
+            assert [*before, closed, await wire.say(frame())] == 5 * [closed]
+            assert ways.taken_by_kernels == 2 * compiled
 
     play(tmp_path, scene)
 

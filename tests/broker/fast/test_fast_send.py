@@ -271,8 +271,10 @@ class CountedSends:
     def take(self, *given: Any) -> int:
         return self._noted(self._sends.take(*given))
 
-    def reader(self, *given: Any) -> Any:
-        return counted_reader(self._sends, self._numbers, *given)
+    def taker(self, fast: FastSend, connection: Connection, host: int) -> Any:
+        taker = self._sends.taker(fast, connection, host)
+        connection.read_by(counted_reader(connection, fast._scratch, taker, self._numbers))
+        return taker
 
     def _noted(self, following: int) -> int:
         if self.messages and self.answers is not None:
@@ -280,19 +282,20 @@ class CountedSends:
         return following
 
 
-def counted_reader(sends: Any, numbers: list[int], *given: Any) -> Any:
-    """A SendReader that says how many messages each read has stored, before what it leaves to others is counted."""
-    produce = native.module("produce")
-    assert produce is not None
+def counted_reader(connection: Connection, scratch: memoryview, taker: Any, numbers: list[int]) -> Any:
+    """A TransportReader that says how many messages the taker has stored of each read, before what it leaves to others
+    is counted."""
+    reader = native.module("reader")
+    assert reader is not None
 
-    class CountedReader(produce.SendReader):  # type: ignore[misc, name-defined]
+    class CountedReader(reader.TransportReader):  # type: ignore[misc, name-defined]
         def buffer_updated(self, size: int) -> None:
-            stored, at = self.stored, len(numbers)
+            stored, at = taker.stored, len(numbers)
             super().buffer_updated(size)
-            if self.stored > stored:
-                numbers.insert(at, self.stored - stored)
+            if taker.stored > stored:
+                numbers.insert(at, taker.stored - stored)
 
-    return CountedReader(sends, *given)
+    return CountedReader(connection, scratch)
 
 
 Scene = Callable[[BrokerController, BrokerController], Awaitable[None]]

@@ -11,10 +11,9 @@ say about the pull is kept too, until one of them has changed.
 Taken here are pulls that find messages, and those that wait for them at the end of their queue; all others, and
 whatever fails, fall through to PullMessageProcessor unchanged. Statistics are counted at most STATISTICS_S later.
 
-Where many pulls come, compiled code (native.pulls) recognises all plain ones of a read together, finds their records
-and sends them from the mapped log:
-
-    match ─▶ what the broker says of each plan, its queue's limits and units ─▶ give ─▶ counted
+Compiled code (native.pulls) answers plain ones from the mapped log. It knows their plans (NativePlan) and units of
+their queues ahead, and sees when the broker would say something else; then it asks here. A connection whose pulls are
+plain is read by compiled code first (native.reader).
 
 Plain is a pull with a JSON header, of one queue, without access control, of all messages or of those with some tags.
 """
@@ -25,15 +24,15 @@ import asyncio
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import is_, itemgetter
 from struct import Struct
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from mqlake import native
 from mqlake.broker.broker import Broker
+from mqlake.broker.fast.readers import add_taker
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import (
@@ -43,8 +42,6 @@ from mqlake.broker.requests.pull_message import (
     PullMessageProcessor,
 )
 from mqlake.errors import MqlakeError, ResponseError
-from mqlake.formats.columns import Bytes, Int64s
-from mqlake.native import pull_layout as layout
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
 from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
@@ -52,8 +49,6 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
 from mqlake.store.archive.reader import CheckedRecords
-from mqlake.store.files.file_pool import PooledFile
-from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.filter import MessageFilter, TagFilter
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.results import GetMessageResult, GetMessageStatus
@@ -66,6 +61,13 @@ HEADER_SIZE_MAX = 1024
 BODY_SIZE_MAX = FRAME_SIZE_MAX // 2
 COMPENSATION_S = 1.0
 """The pulls of a group without heartbeats are noted so often."""
+ROWS_MAX = 256
+"""Plans that compiled code knows at once; with one more, all are forgotten and learnt again."""
+UNITS_AHEAD = 8192
+"""Units of its queue that compiled code has of each plan, for who reads on."""
+USUAL_NS = 100_000_000
+"""How long it answers pulls of a plan before it asks again; what could change the answer it sees at once, but not that
+a group without heartbeats lives, and how much of the log is in memory."""
 
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _HEAD = Struct(">iI11s")  # length, type and header length, how the header begins
@@ -83,10 +85,10 @@ _NUMBERS_IN_ROCKETMQ = re.compile(
     rb"(\x00\x0bqueueOffset|\x00\x0ccommitOffset)\x00\x00\x00([\x01-\x12])([0-9]+)"
 )
 
-Key = tuple[bytes, ...]
+_TAKER = "takes its pulls"
+"""A PullTaker of a connection."""
 
-_PULLS_AT = range(0, layout.RUNS_AT - layout.PULLS_AT, layout.PULL_SIZE)
-"""The place of each pull in the numbers of a step."""
+Key = tuple[bytes, ...]
 
 _ANSWER_MARKS = (1_357_924_680_111, 1_357_924_680_222, 1_357_924_680_333, 1_357_924_444)
 """Stand-ins for nextBeginOffset, minOffset, maxOffset and opaque, in the order in which an answer has them."""
@@ -102,39 +104,11 @@ _MARKS = {
 }
 
 
-class UnitsAhead(NamedTuple):
-    """Units that compiled code has of a queue: of the messages from `first` to `end`, in `file` (which lies at
-    `address` in memory) or later ones."""
-
-    queue: ConsumeQueue
-    files: list[PooledFile]
-    first: int
-    end: int
-    file: MappedFile | CheckedRecords
-    address: int
-
-    def floor(self, in_memory_from: int) -> int:
-        """The physical offset from which on its messages may be sent without a look at the disk."""
-        return 0 if isinstance(self.file, CheckedRecords) else in_memory_from
-
-
-class PullTables(NamedTuple):
-    """The two arrays of pull_layout. Their pages take no memory before they are used."""
-
-    numbers: Int64s
-    octets: Bytes
-
-    @classmethod
-    def make(cls) -> PullTables:
-        return cls(np.zeros(layout.NUMBERS_SIZE, np.int64), np.zeros(layout.OCTETS_SIZE, np.uint8))
-
-
 class PullPlan:
     """The common parts of pulls with the same pieces. `order`: where among their numbers opaque, queueOffset and
     commitOffset are."""
 
     __slots__ = (
-        "ahead",
         "code",
         "compensated_at",
         "count_max",
@@ -149,12 +123,11 @@ class PullPlan:
         "latency_ms",
         "message_filter",
         "messages",
+        "native",
         "pulls",
-        "row",
         "rpc",
         "signed",
         "size",
-        "span",
         "takes_fast_path",
         "versions",
     )
@@ -178,11 +151,8 @@ class PullPlan:
         """The answer's header, with %d for nextBeginOffset, minOffset, maxOffset and opaque."""
         self.head_pieces: list[bytes] = []
         """The pieces of `head` around those numbers."""
-        self.row = -1
-        """The plan's number in compiled code."""
-        self.span = 0
-        """How many units of the queue a pull looks at, at most."""
-        self.ahead: UnitsAhead | None = None
+        self.native: Any = None
+        """A NativePlan, if compiled code knows the plan."""
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
@@ -193,28 +163,35 @@ class FastPull:
     """The fast path for pulls: `PullMessageProcessor` without decoding the header."""
 
     def __init__(
-        self, broker: Broker, processor: PullMessageProcessor, latencies: RpcLatencies | None
+        self,
+        broker: Broker,
+        processor: PullMessageProcessor,
+        latencies: RpcLatencies | None,
+        scratch: memoryview,
     ) -> None:
-        self._broker = broker
+        """`scratch`: where reads go."""
+        self.broker = broker
         self._processor = processor
         self._plans: dict[Key, PullPlan | None] = {}
         self._uncounted: list[PullPlan] = []
         self._latencies = latencies
         self._access = broker.access
+        self._kernels: Any = None
+        """The module native.pulls, once plain pulls are native code's."""
         self._native: Any = None
-        """A NativePulls, once plain pulls are native code's."""
+        """Its NativePulls."""
         self._rows: list[PullPlan] = []
-        self._hint = 0
-        self.tables = PullTables.make()
-        self.cells, self._view = self.tables.numbers.data, self.tables.octets.data
-        self._pulls = self.cells[layout.PULLS_AT : layout.RUNS_AT]
+        """The plans that it knows."""
+        self._scratch = scratch
         broker.broker_stats_manager.count_late.append(self._count)
+        if latencies is not None:
+            latencies.sources.append(self._counted)
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the pull whose frame begins at data[start], and plain ones after it; where the next frame begins,
         `start` when it is not for here."""
-        if self._rows:
-            following = self._take(connection, data, start)
+        if (taker := connection.attributes.get(_TAKER)) is not None:
+            following = self._take(connection, taker, data, start)
             if following > start:
                 return following
         return self._take_one(connection, data, start)
@@ -229,7 +206,7 @@ class FastPull:
             kind = SerializeType.ROCKETMQ
         else:
             return start
-        if self._broker.hooks.consume:  # hooks see each pull
+        if self.broker.hooks.consume:  # hooks see each pull
             return start
         header_size = word & 0xFFFFFF
         if word >> 24 != kind or header_size + 4 != size or header_size > HEADER_SIZE_MAX:
@@ -246,8 +223,9 @@ class FastPull:
             plan = self._plans[pieces]
         except KeyError:
             if len(self._plans) >= PLANS_MAX:
+                for known in self._rows[:]:
+                    self._forget(known)
                 self._plans.clear()
-                self._forget_rows()
             plan = self._plans[pieces] = _read(pieces, kind)
         if plan is None or not self._is_usual(connection, plan):
             return start
@@ -263,17 +241,15 @@ class FastPull:
             or self._answer(connection, plan, opaque, queue_offset, commit_offset)
         ):
             return start
-        if plan.row >= 0:
-            self._hint = plan.row
-        elif kind == SerializeType.JSON:
-            self._make_row(plan, pieces)
+        if kind == SerializeType.JSON and (plan.native is not None or self._make_row(plan, pieces)):
+            self._add(connection, plan)
         return end
 
     # --- what the broker says of a plan
 
     def _is_usual(self, connection: Connection, plan: PullPlan) -> bool:
         """True if nothing but the numbers decides what the answer is."""
-        broker, header = self._broker, plan.header
+        broker, header = self.broker, plan.header
         topics = broker.topic_config_manager.data_version
         groups = broker.subscription_group_manager.data_version
         group_info = broker.consumer_manager.consumer_table.get(header.consumer_group)
@@ -297,11 +273,11 @@ class FastPull:
 
     def _prepare(self, connection: Connection, plan: PullPlan) -> bool:
         """Asks as PullMessageProcessor does."""
-        config = self._broker.config
+        config = self.broker.config
         if config.slave_read_enable or config.reject_pull_consumer_enable:
             return False
         header, processor = plan.header, self._processor
-        if header.topic in self._broker.topic_queue_mapping_manager.table:
+        if header.topic in self.broker.topic_queue_mapping_manager.table:
             return False
         try:
             plan.group_config, topic_sys_flag = processor.check(connection, plan.code, header)
@@ -321,8 +297,7 @@ class FastPull:
             plan.head_pieces.append(piece)
         plan.head_pieces.append(head)
         plan.head = b"%d".join(piece.replace(b"%", b"%%") for piece in plan.head_pieces)
-        if plan.row >= 0:  # written again when the next pull is answered
-            self._forget_rows()
+        self._forget(plan)  # made again when the next pull is answered
         return True
 
     # --- answers
@@ -332,7 +307,7 @@ class FastPull:
     ) -> bool:
         """True if it is at the end of its queue, where it waits then; PullMessageProcessor answers it when no message
         has come in time, or when it has become unusual."""
-        broker, header, processor = self._broker, plan.header, self._processor
+        broker, header, processor = self.broker, plan.header, self._processor
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offsets = broker.consumer_offset_manager
         if (
@@ -358,7 +333,7 @@ class FastPull:
                 self._latencies.record(rpc, time.monotonic_ns() - began)
             return answer
 
-        self._commit(connection, header, queue_offset, commit_offset)
+        self.commit(connection, header, queue_offset, commit_offset)
         broker.store.store_stats_service.get_missed(0)
         later: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         connection.answer_later(RemotingCommand(plan.code, opaque=opaque), later)
@@ -377,7 +352,7 @@ class FastPull:
         """True if there is something for it, which is on its way then. `held_since`: monotonic ns, of one that waited;
         its `commit_offset`, which is committed already, is None."""
         began = time.monotonic_ns()
-        broker, header = self._broker, plan.header
+        broker, header = self.broker, plan.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offsets = broker.consumer_offset_manager
         if offsets.has_offset_reset(topic, group, queue_id):
@@ -398,7 +373,7 @@ class FastPull:
         if result.status is not GetMessageStatus.FOUND or body_size > BODY_SIZE_MAX:
             return False
         following = result.next_begin_offset
-        self._commit(connection, header, following, commit_offset)
+        self.commit(connection, header, following, commit_offset)
         head = plan.head % (following, result.min_offset, result.max_offset, opaque)
         size = 4 + len(head) + body_size
         connection.send_buffers((_PREFIX.pack(size, len(head)) + head, *result.buffers), 4 + size)
@@ -410,7 +385,7 @@ class FastPull:
         self._note(plan, result.message_count, body_size, result.last_place, elapsed // 1_000_000)
         return True
 
-    def _commit(
+    def commit(
         self,
         connection: Connection,
         header: PullMessageRequestHeader,
@@ -418,203 +393,101 @@ class FastPull:
         commit_offset: int | None,
     ) -> None:
         """Notes where a pull ended, and what it commits; None: that is committed already."""
-        offsets, host = self._broker.consumer_offset_manager, connection.remote_address
+        offsets, host = self.broker.consumer_offset_manager, connection.remote_address
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offsets.commit_pull_offset(host, group, topic, queue_id, following)
         if commit_offset is not None and header.sys_flag & COMMIT_OFFSET_FLAG:
             offsets.commit_offset(host, group, topic, queue_id, commit_offset)
 
-    # --- plain pulls, many at a time
+    # --- plain pulls
 
-    def _take(self, connection: Connection, data: memoryview, start: int) -> int:
-        """Answers the plain pulls at the beginning of data[start:]; where the next frame begins."""
-        if not self.takes_plain_pulls:
+    def _take(self, connection: Connection, taker: Any, data: memoryview, start: int) -> int:
+        """Has compiled code answer the plain pulls at the beginning of data[start:]; where the next frame begins."""
+        following: int = taker.answer(connection, data, start)
+        pulls = self._native
+        if pulls.left is None:
+            return following
+        plan: PullPlan = pulls.left.plan
+        opaque, queue_offset, commit_offset, end = pulls.asked
+        if self.broker.hooks.consume or not self._is_usual(connection, plan) or plan.native is None:
             return start
-        began = time.monotonic_ns()
-        native_pulls = self._native
-        count = native_pulls.match(data, start, self._hint, len(self._rows))
-        ready: list[PullPlan] = []
-        arrays = []  # what keeps their files mapped
-        for number in range(count):
-            plan = self._rows[self.cells[layout.PULLS_AT + number * layout.PULL_SIZE + layout.PLAN]]
-            queue = self._queue_of(connection, plan)
-            if queue is None:
-                break
-            array = self._prepare_pull(plan, queue, number, may_look=plan not in ready)
-            if array is None:
-                opaque, queue_offset, commit_offset = self._pulls[layout.OPAQUE : layout.COMMIT_OFFSET + 1]
-                if not ready and self._hold(connection, plan, opaque, queue_offset, commit_offset):
-                    self._hint = (plan.row + 1) % len(self._rows)
-                    return int(self._pulls[layout.END])
-                break
-            arrays.append(array)
-            ready.append(plan)
-        if not ready or not self._rows:
-            return start
-        done = native_pulls.give(len(ready), connection.descriptor())
-        if not done:
-            return start
-        if native_pulls.sent < native_pulls.size:
-            connection.send_encoded(native_pulls.rest())
-        elapsed = time.monotonic_ns() - began
-        pulls = [self._pulls[at : at + layout.PULL_SIZE].tolist() for at in _PULLS_AT[:done]]
-        for plan, pull in zip(ready, pulls, strict=False):
-            self._taken(connection, plan, pull, elapsed)
-        self._hint = (ready[done - 1].row + 1) % len(self._rows)
-        return int(pulls[-1][layout.END])
+        if self._read_ahead(plan, queue_offset):
+            following = taker.answer(connection, data, start)
+            return following
+        if self._hold(connection, plan, opaque, queue_offset, commit_offset):
+            return int(end)
+        return start
 
-    @property
-    def takes_plain_pulls(self) -> bool:
-        """True if neither access control nor a consume hook has to see each pull, so that compiled code may answer."""
-        return self._access is None and not self._broker.hooks.consume
-
-    def _prepare_pull(self, plan: PullPlan, queue: ConsumeQueue, number: int, *, may_look: bool) -> object:
-        """Gives compiled code what it needs for the pull; the array of its file, or None if it is not plain now.
-        `may_look`: no pull before it in this step needs the units that the plan has."""
-        cells = self.cells
-        at = layout.PULLS_AT + number * layout.PULL_SIZE
-        offset = cells[at + layout.QUEUE_OFFSET]
-        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
-        end = min(offset + plan.span, high)
-        if not low <= offset < end:
-            return None
-        found = self._units_ahead(plan, queue, offset, end, may_look=may_look)
-        if found is None:
-            return None
-        ahead, array = found
-        file = ahead.file
-        cells[at + layout.FILE] = ahead.address
-        cells[at + layout.FILE_END] = file.read_position
-        cells[at + layout.FILE_BASE] = file.file_from_offset
-        cells[at + layout.UNITS_START] = _unit_at(plan, ahead.first, offset)
-        cells[at + layout.UNITS] = min(end, ahead.end) - offset
-        cells[at + layout.IS_WHOLE] = end <= ahead.end
-        cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
-        return array
-
-    def _queue_of(self, connection: Connection, plan: PullPlan) -> ConsumeQueue | None:
-        """The queue of a plan whose pulls are plain now, else None."""
-        header = plan.header
-        if not self._is_usual(connection, plan) or plan.row < 0:
-            return None
-        offsets = self._broker.consumer_offset_manager
-        if offsets.has_offset_reset(header.topic, header.consumer_group, header.queue_id):
-            return None
-        queue = self._broker.store.consume_queues.get(header.topic, header.queue_id)
-        return queue if isinstance(queue, ConsumeQueue) else None
-
-    def _units_ahead(
-        self, plan: PullPlan, queue: ConsumeQueue, offset: int, end: int, *, may_look: bool
-    ) -> tuple[UnitsAhead, Bytes] | None:
-        """Units of the messages from `offset` to `end` at least, copied if need be and it `may_look`, and the bytes of
-        their file; None without."""
-        ahead = plan.ahead
-        if (
-            ahead is None
-            or queue is not ahead.queue
-            # whatever cuts, deletes or begins the queue again makes another list of files; all else only appends
-            or ahead.queue.files.files is not ahead.files
-            or not ahead.first <= offset < end <= ahead.end
-            or not self._is_at_hand(plan, ahead, offset)
-        ):
-            ahead = plan.ahead = self._copy_ahead(plan, offset) if may_look else None
-        if ahead is None:
-            return None
-        array = ahead.file.readable_array
-        return (ahead, array) if len(array) else None  # else it was closed
-
-    def _copy_ahead(self, plan: PullPlan, offset: int) -> UnitsAhead | None:
-        """Copies units of the plan's queue from `offset` on to where compiled code finds them; None if get_message()
-        has more to look at."""
-        header = plan.header
+    def _read_ahead(self, plan: PullPlan, offset: int) -> bool:
+        """Gives compiled code units of the plan's queue from `offset` on; False if get_message() has more to look
+        at."""
+        header, store = plan.header, self.broker.store
         try:
-            found = self._broker.store.units_in_memory(
-                header.topic, header.queue_id, offset, layout.UNITS_AHEAD
-            )
+            found = store.units_in_memory(header.topic, header.queue_id, offset, UNITS_AHEAD)
         except (MqlakeError, OSError):
-            return None
+            return False
         if found is None:
-            return None
+            return False
         queue, units, file = found
         array = file.readable_array
         if not len(array):  # it was closed
-            return None
-        units_at = _unit_at(plan, offset, offset)
-        self._view[units_at : units_at + len(units)] = units
-        end = offset + len(units) // layout.UNIT_SIZE
-        return UnitsAhead(queue, queue.files.files, offset, end, file, array.ctypes.data)
+            return False
+        floor = 0 if isinstance(file, CheckedRecords) else store.in_memory_from
+        until = time.monotonic_ns() + USUAL_NS
+        plan.native.read_ahead(queue, units, offset, file, array.ctypes.data, floor, until)
+        return True
 
-    def _is_at_hand(self, plan: PullPlan, ahead: UnitsAhead, offset: int) -> bool:
-        """True if the unit leads into the file that compiled code knows, and to what was written lately."""
-        unit_at = _unit_at(plan, ahead.first, offset)
-        physical_offset = int.from_bytes(self._view[unit_at : unit_at + 8], "big")
-        return (
-            0 <= physical_offset - ahead.file.file_from_offset < ahead.file.file_size
-            and physical_offset >= ahead.floor(self._broker.store.in_memory_from)
-        )
+    def _add(self, connection: Connection, plan: PullPlan) -> None:
+        """Has compiled code look for the plan in what the connection brings."""
+        if (taker := connection.attributes.get(_TAKER)) is None:
+            taker = connection.attributes[_TAKER] = self._native.taker()
+            if connection.is_plain:
+                add_taker(connection, self._scratch, taker)
+        taker.add(plan.native)
 
-    def _taken(self, connection: Connection, plan: PullPlan, pull: list[int], elapsed: int) -> None:
-        """Updates the broker's tables and statistics after an answered pull."""
-        self._commit(connection, plan.header, pull[layout.NEXT], pull[layout.COMMIT_OFFSET])
-        if self._latencies is not None:
-            self._latencies.record(plan.rpc, elapsed)
-        place = (pull[layout.LAST_OFFSET], pull[layout.LAST_SIZE])
-        self._note(plan, pull[layout.FOUND], pull[layout.SIZE], place, elapsed // 1_000_000)
-
-    def _make_row(self, plan: PullPlan, pieces: Key) -> None:
-        """Has compiled code know a plan, of which a pull was answered."""
-        if self._native is None and not self.load():
-            return
-        if self._access is not None or plan.header.max_msg_nums > layout.MESSAGES_MAX:
-            return
-        config = self._broker.store_config
+    def _make_row(self, plan: PullPlan, pieces: Key) -> bool:
+        """True if compiled code knows the plan from now on, of which a pull was answered."""
+        if self._access is not None or (self._native is None and not self.load()):
+            return False
+        kernels = self._kernels
+        if plan.header.max_msg_nums > kernels.MESSAGES_MAX:
+            return False
+        config = self.broker.store_config
         count_max = max(1, min(plan.header.max_msg_nums, config.max_transfer_count_on_message_in_memory))
         codes: list[int] = []
         span = count_max
         if isinstance(plan.message_filter, TagFilter):
             codes, span = sorted(plan.message_filter.codes), config.filter_span(plan.header.max_msg_nums)
-        if len(codes) > layout.TAGS_MAX or span > layout.UNITS_AHEAD:
-            return
-        if len(self._rows) == layout.PLANS_MAX:
-            self._forget_rows()
+        if len(codes) > kernels.TAGS_MAX or span > UNITS_AHEAD:
+            return False
         a, name_a, b, name_b, c, name_c, d = pieces
         header = [a + name_a, b + name_b, c + name_c, d]
-        topic = plan.header.topic.encode()
-        text = b"".join((*header, *plan.head_pieces, topic))
-        if len(text) > layout.TEXT_SIZE:
-            return
-        row = len(self._rows)
-        at = row * layout.TEXT_SIZE
-        self._view[at : at + len(text)] = text
+        if sum(map(len, (*header, *plan.head_pieces, plan.header.topic.encode()))) > kernels.TEXT_MAX:
+            return False
+        if len(self._rows) == ROWS_MAX:
+            for known in self._rows[:]:
+                self._forget(known)
         names = (name_a, name_b, name_c)
-        order = (b'"opaque":', b'"queueOffset":"', b'"commitOffset":"')
-        self.tables.numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE] = [
-            at,
-            *map(len, header),
-            *map(names.index, order),
-            *map(len, plan.head_pieces),
-            len(topic),
-            plan.header.queue_id,
-            config.max_transfer_bytes_on_message_in_memory,
-            count_max,
-            span,
-            len(codes),
-        ]
-        tags_at = layout.TAGS_AT + row * layout.TAGS_MAX
-        self.tables.numbers[tags_at : tags_at + len(codes)] = codes
-        plan.row, plan.ahead, plan.span = row, None, span
+        order = [names.index(name) for name in (b'"opaque":', b'"queueOffset":"', b'"commitOffset":"')]
+        bytes_max = config.max_transfer_bytes_on_message_in_memory
+        plan.native = kernels.NativePlan(
+            plan, header, order, plan.head_pieces, bytes_max, count_max, span, codes
+        )
         self._rows.append(plan)
+        return True
 
-    def _forget_rows(self) -> None:
-        for plan in self._rows:
-            plan.row = -1
-        self._rows, self._hint = [], 0
+    def _forget(self, plan: PullPlan) -> None:
+        """Compiled code knows the plan no longer."""
+        if plan.native is not None:
+            plan.native.forget()
+            plan.native = None
+            self._rows.remove(plan)
 
     def load(self) -> bool:
         """Loads native code, once; True if there is any that may be used here. Plain pulls are its own from then on."""
-        pulls = native.module("pulls") if sys.platform == "linux" else None
-        if self._native is None and pulls is not None:
-            self._native = pulls.NativePulls(*self.tables)
+        self._kernels = native.module("pulls") if sys.platform == "linux" else None
+        if self._native is None and self._kernels is not None:
+            self._native = self._kernels.NativePulls(self)
         return self._native is not None
 
     # --- statistics
@@ -627,10 +500,10 @@ class FastPull:
         last_place: tuple[int, int],
         latency_ms: int,
     ) -> None:
-        self._broker.store.store_stats_service.get_found(messages, latency_ms)
+        self.broker.store.store_stats_service.get_found(messages, latency_ms)
         if not plan.pulls:
             if not self._uncounted:
-                asyncio.get_running_loop().call_later(STATISTICS_S, self._count)
+                self.count_soon()
             self._uncounted.append(plan)
         plan.pulls += 1
         plan.messages += messages
@@ -638,18 +511,33 @@ class FastPull:
         plan.latency_ms += latency_ms
         plan.last_place = last_place
 
+    def count_soon(self) -> None:
+        """Called with the first pull that has to be counted."""
+        asyncio.get_running_loop().call_later(STATISTICS_S, self._count)
+
+    def took(self, plan: PullPlan, elapsed_ns: int) -> None:
+        """Notes that compiled code took more than a millisecond for a pull."""
+        self.broker.store.store_stats_service.get_found(0, elapsed_ns // 1_000_000, 0)
+        if self._latencies is not None:
+            self._latencies.record(plan.rpc, elapsed_ns)
+
+    def _counted(self) -> Iterator[tuple[Rpc, int, int]]:
+        """Kind, number and ns of the pulls that compiled code has answered, each in less than a millisecond, since the
+        last call."""
+        for code, count, elapsed_ns in self._native.take_times() if self._native is not None else ():
+            yield Rpc(code, ResponseCode.SUCCESS, is_long_polling=False, oneway=False), count, elapsed_ns
+
     def _count(self) -> None:
+        for plan, counts in self._native.take_uncounted() if self._native is not None else ():
+            messages, *_, pulls = counts
+            self.broker.store.store_stats_service.get_found(messages, 0, pulls)
+            self._processor.count(plan.header, *counts)
         plans, self._uncounted = self._uncounted, []
         for plan in plans:
             self._processor.count(
                 plan.header, plan.messages, plan.size, plan.latency_ms, plan.last_place, plan.pulls
             )
             plan.pulls = plan.messages = plan.size = plan.latency_ms = 0
-
-
-def _unit_at(plan: PullPlan, first: int, offset: int) -> int:
-    """Returns the address of a message's unit, of those from `first` on."""
-    return layout.UNITS_AT + (plan.row * layout.UNITS_AHEAD + offset - first) * layout.UNIT_SIZE
 
 
 # --- headers -----------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from mqlake import native
 from mqlake.broker.broker import Broker
+from mqlake.broker.fast.readers import add_taker
 from mqlake.broker.fast.signers import Signers
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.send_message import (
@@ -125,7 +126,7 @@ from mqlake.store.results import (
 
 logger = logging.getLogger(__name__)
 
-_HAS_READER = "has a SendReader"
+_HAS_TAKER = "has a SendTaker"
 Rpcs = Sequence[tuple[int, bool, int]]
 """Code, whether it is one way, and how many requests there were of it; empty if they are not measured."""
 
@@ -219,9 +220,9 @@ class FastSend:
         host = host_number(connection)
         if host is None or not self._takes_sends():
             return start
-        if _HAS_READER not in connection.attributes and connection.is_plain:
-            connection.attributes[_HAS_READER] = True
-            connection.read_by(self.native.reader(self, connection, self._scratch, host))
+        if _HAS_TAKER not in connection.attributes and connection.is_plain:
+            connection.attributes[_HAS_TAKER] = True
+            add_taker(connection, self._scratch, self.native.taker(self, connection, host))
         if self._signers is not None and not self._signers.keep_up(connection):
             return start
         return self._take(connection, data, start, host)
