@@ -741,7 +741,9 @@ def test_the_rows_of_compiled_code_are_bounded(tmp_path: Path, monkeypatch: pyte
         for number in (*range(1, 9), *range(1, 9)):
             await ways.take(frame(max_msg_nums=number))
             assert len(ways.path._rows) <= 3
-            known = {plan for plan in ways.path._plans.values() if plan is not None and plan.native is not None}
+            known = {
+                plan for plan in ways.path._plans.values() if plan is not None and plan.native is not None
+            }
             assert known == set(ways.path._rows)
 
     play(tmp_path, scene)

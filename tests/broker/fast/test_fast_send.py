@@ -27,6 +27,7 @@ from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
+from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader, SendMessageResponseHeader
 from mqlake.remoting.loop import run
 from mqlake.store.log.log_reader import LogReader

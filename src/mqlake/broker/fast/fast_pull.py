@@ -50,7 +50,6 @@ from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
 from mqlake.store.archive.reader import CheckedRecords
 from mqlake.store.filter import MessageFilter, TagFilter
-from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.results import GetMessageResult, GetMessageStatus
 
 STATISTICS_S = 0.1
@@ -179,7 +178,7 @@ class FastPull:
         self._kernels: Any = None
         """The module native.pulls, once plain pulls are native code's."""
         self._native: Any = None
-        """Its NativePulls."""
+        """A NativePulls of that module."""
         self._rows: list[PullPlan] = []
         """The plans that it knows."""
         self._scratch = scratch
@@ -412,8 +411,7 @@ class FastPull:
         if self.broker.hooks.consume or not self._is_usual(connection, plan) or plan.native is None:
             return start
         if self._read_ahead(plan, queue_offset):
-            following = taker.answer(connection, data, start)
-            return following
+            return int(taker.answer(connection, data, start))
         if self._hold(connection, plan, opaque, queue_offset, commit_offset):
             return int(end)
         return start
@@ -439,7 +437,8 @@ class FastPull:
 
     def _add(self, connection: Connection, plan: PullPlan) -> None:
         """Has compiled code look for the plan in what the connection brings."""
-        if (taker := connection.attributes.get(_TAKER)) is None:
+        taker: Any = connection.attributes.get(_TAKER)
+        if taker is None:
             taker = connection.attributes[_TAKER] = self._native.taker()
             if connection.is_plain:
                 add_taker(connection, self._scratch, taker)

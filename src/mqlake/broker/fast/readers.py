@@ -15,6 +15,8 @@ def add_taker(connection: Connection, scratch: memoryview, taker: Any) -> None:
         return
     reader: Any = transport.get_protocol()
     if reader is connection:
-        reader = native.module("reader").TransportReader(connection, scratch)
+        module = native.module("reader")
+        assert module is not None, "who has a taker has native code"
+        reader = module.TransportReader(connection, scratch)
         connection.read_by(reader)
     reader.add(taker)
