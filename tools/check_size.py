@@ -22,9 +22,10 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 MB = 1_000_000
-CORE_MB_MAX = 150
+CORE_MB_MAX = 105
 WHEEL_MB_MAX = 4
 KNOWN = {
+    "backports-zstd",
     "click",
     "isal",
     "lark",
@@ -39,7 +40,6 @@ KNOWN = {
     "pygments",
     "rich",
     "uvloop",
-    "zstandard",
 }
 
 INSTALL = ["pip", "install", "--quiet", "--link-mode=copy", "--refresh-package", "mqlake-client"]

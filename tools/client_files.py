@@ -18,7 +18,11 @@ from pathlib import Path
 ROOTS = ("mqlake.client", "mqlake.adapters")
 BROUGHT = {"orjson"}
 """The distributions that the client needs."""
-OPTIONAL = {"mqlake.message.hashes": {"isal"}, "mqlake.client.tracing": {"opentelemetry"}}
+OPTIONAL = {
+    "mqlake.base.zstd": {"backports", "compression"},
+    "mqlake.client.tracing": {"opentelemetry"},
+    "mqlake.message.hashes": {"isal"},
+}
 """What a module takes when it is there; an adapter's framework is another such thing."""
 
 

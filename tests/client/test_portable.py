@@ -14,8 +14,8 @@ from tests.interop.brokers import MqlakeBroker
 PROGRAM = """
 import asyncio, builtins, os, select, sys, threading
 
-HIDDEN = {"click", "cryptography", "fcntl", "grpc", "isal", "lz4", "numba", "numpy", "prometheus_client", "pwd",
-    "resource", "rich", "termios", "uvloop", "zstandard"}
+HIDDEN = {"backports", "click", "compression", "cryptography", "fcntl", "grpc", "isal", "lz4", "numba", "numpy",
+    "prometheus_client", "pwd", "resource", "rich", "termios", "uvloop"}
 usual = builtins.__import__
 def limited(name, globals=None, *rest, **named):
     if name.partition(".")[0] in HIDDEN and (globals or {}).get("__name__", "").startswith("mqlake"):

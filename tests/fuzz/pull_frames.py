@@ -35,7 +35,7 @@ TOPIC, MESSAGES, FIRST, COUNT_MAX, BASE = b"Topic", 40, 3, 5, 1 << 20
 BYTES_MAX = 7000
 BIG = 2100
 """Bytes more of the later half's bodies: of the earlier half's records the short runs are copied together."""
-SPAN, TAGS, CODES = 17, (-7, 5, 2**40), 11
+SPAN, TAGS, CODES = 17, (-7, 5, 2, 3, 2**40), 11
 """Of the plan with a filter; the units have one of so many tags codes in turn."""
 ODD = b'0123456789"{}:,\\ a\0\1\xff\x80'
 
@@ -240,7 +240,7 @@ def frames(chance: random.Random) -> bytes:
     """A read of some pulls, damaged in half of the cases."""
     data = bytearray()
     for _ in range(chance.choice((1, 2, 3, 20, 40))):
-        row = chance.randrange(2)
+        row = chance.randrange(len(HEADERS))
         offset = chance.choice((FIRST, FIRST + MESSAGES - 1, chance.randrange(2 * MESSAGES), 10**17))
         numbers = [0, 0, 0]
         for which, number in zip(

@@ -179,6 +179,21 @@ def test_damaged_frames_units_and_records() -> None:
     assert done >= 200_000 and answered > 50
 
 
+def test_a_filter_needs_enough_of_the_units_it_may_look_at() -> None:
+    """With fewer at hand it is left, unless as many of them match as an answer has."""
+    pulls = pull_frames.Pulls()
+    a, b, c, d = pull_frames.HEADERS[2]
+    data = frame(a + b"%d" % pull_frames.FIRST + b + b"0" + c + b"1" + d)
+    answered = []
+    for count in range(1, pull_frames.SPAN + 1):
+        pulls.read_ahead(2, pulls.units[1][: 20 * count])
+        matching = sum(pull_frames.code_of(n) in pull_frames.TAGS for n in range(count))
+        is_enough = matching >= pull_frames.COUNT_MAX or count == pull_frames.SPAN
+        assert pulls.take(data) == (pulls.expected(data) if is_enough else (0, b"")), count
+        answered.append(is_enough)
+    assert answered == [False] * 13 + [True] * 4
+
+
 def test_a_socket_takes_what_it_can() -> None:
     """The head, a record or the half of one is left for later, or everything: no byte is lost or sent twice."""
     a, b, c, d = pull_frames.HEADERS[0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 from mqlake.errors import FormatError
 from mqlake.message import MessageSysFlag
@@ -27,9 +28,6 @@ DEFAULT_LEVEL = 5
 MAX_BODY_SIZE = 256 << 20
 """Bytes that a body may unpack to, unless a caller says otherwise: a few bytes must not claim all memory."""
 PIECE_SIZE = 256 << 10
-ZSTD_PIECE = 256
-"""Bytes; each block of four can stand for 128 KiB."""
-
 ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
 """RocketMQ's proxy stores the gzip bodies of gRPC producers as they are, under the flag of zlib."""
 
@@ -44,9 +42,9 @@ def compress_body(body: Buffer, sys_flag: int, level: int = DEFAULT_LEVEL) -> by
 
         return bytes(lz4.frame.compress(body, compression_level=level))
     if kind == MessageSysFlag.COMPRESSION_ZSTD_TYPE:
-        import zstandard
+        from mqlake.base import zstd
 
-        return zstandard.ZstdCompressor(level).compress(body)
+        return zstd.compress(body, level)
     raise FormatError(0, f"compression type {kind >> 8} is not one of 0 to 3")
 
 
@@ -67,7 +65,7 @@ def decompress_body(body: Buffer, sys_flag: int, max_size: int = MAX_BODY_SIZE) 
 def decompress_pieces(body: Buffer, sys_flag: int, size: int = PIECE_SIZE) -> Iterator[bytes]:
     """The body as its producer had it, unpacked only as far as it is read: pieces of at most `size` bytes.
 
-    (Those of ZSTD may have up to 8 MiB.) FormatError where it cannot be unpacked.
+    FormatError where it cannot be unpacked.
     """
     if not sys_flag & MessageSysFlag.COMPRESSED_FLAG:
         yield bytes(body)
@@ -92,26 +90,25 @@ def _zlib_pieces(body: Buffer, size: int) -> Iterator[bytes]:
 def _lz4_pieces(body: Buffer, size: int) -> Iterator[bytes]:
     import lz4.frame
 
-    unpacker, rest = lz4.frame.LZ4FrameDecompressor(), body
+    return _pieces(lz4.frame.LZ4FrameDecompressor(), body, size)
+
+
+def _zstd_pieces(body: Buffer, size: int) -> Iterator[bytes]:
+    from mqlake.base import zstd
+
+    try:
+        yield from _pieces(zstd.ZstdDecompressor(), body, size)
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+def _pieces(unpacker: Any, body: Buffer, size: int) -> Iterator[bytes]:
+    """The pieces of a body, by an unpacker as Python has them of LZMA."""
+    rest = body
     while not unpacker.eof:
         piece = unpacker.decompress(rest, size)
         rest = b""  # it keeps what it has not unpacked yet
         yield _checked(piece, ended=unpacker.eof)
-
-
-def _zstd_pieces(body: Buffer, _size: int) -> Iterator[bytes]:
-    """It cannot be told how much it may bring at once, so it is given little at once."""
-    import zstandard
-
-    unpacker, view = zstandard.ZstdDecompressor().decompressobj(), memoryview(body)
-    try:
-        for start in range(0, len(view), ZSTD_PIECE):
-            yield unpacker.decompress(view[start : start + ZSTD_PIECE])
-            if unpacker.eof:
-                return
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from error
-    _checked(b"", ended=False)
 
 
 _PIECES = {

@@ -79,7 +79,7 @@ def survey(
 
 def encode(units: PreparedUnits, keys: IndexKeys) -> bytes:
     """One frame."""
-    import zstandard
+    from mqlake.base import zstd
 
     inner = np.empty((3, 0), np.int64) if units.inner is None else units.inner
     head = orjson.dumps(
@@ -103,7 +103,7 @@ def encode(units: PreparedUnits, keys: IndexKeys) -> bytes:
         keys.physical_offset.astype("<i8").tobytes(),
         keys.store_timestamp.astype("<i8").tobytes(),
     )
-    data = zstandard.ZstdCompressor(LEVEL).compress(b"".join(parts))
+    data = zstd.compress(b"".join(parts), LEVEL)
     return len(data).to_bytes(SIZE_BYTES, "little") + data
 
 
@@ -126,13 +126,13 @@ def decode(data: bytes, place: str) -> Iterator[tuple[PreparedUnits, IndexKeys]]
 
 
 def _frame(data: bytes, size: int) -> tuple[PreparedUnits, IndexKeys]:
-    import zstandard
+    from mqlake.base import zstd
 
     if len(data) != size:
         raise ValueError("it is cut short")
     try:
-        raw = zstandard.ZstdDecompressor().decompress(data)
-    except zstandard.ZstdError as error:
+        raw = zstd.decompress(data)
+    except zstd.ZstdError as error:
         raise ValueError(str(error)) from None
     start = SIZE_BYTES + int.from_bytes(raw[:SIZE_BYTES], "little")
     head = orjson.loads(raw[SIZE_BYTES:start])
