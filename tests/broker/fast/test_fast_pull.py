@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -609,6 +610,53 @@ def test_statistics(tmp_path: Path) -> None:
         assert store.get_message_transferred_msg_count == 10
 
     play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("code", [PULL, LITE_PULL])
+def test_each_pull_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool, code: int
+) -> None:
+    """Whoever answers it, and however long that takes."""
+    real, slow = Connection.descriptor, 0.0
+
+    def descriptor(self: Connection) -> int:
+        time.sleep(slow)
+        return real(self)
+
+    monkeypatch.setattr(Connection, "descriptor", descriptor)
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        nonlocal slow
+        broker = peer.controller.broker
+        stats, store = broker.broker_stats_manager, broker.store.store_stats_service
+        assert peer.controller.metrics is not None
+        latencies = peer.controller.metrics.rpc_latencies
+        kind = Rpc(code, ResponseCode.SUCCESS, is_long_polling=False, oneway=False)
+        async with Wire(peer.controller) as wire:
+            for _ in range(3):  # the first makes the group; then compiled code knows the plan
+                await wire.say(frame(code=code))
+            await wire.say(b"".join(frame(offset, code=code) for offset in (0, 1, 4)))
+            assert sum(latencies.histograms[kind].counts) == 6
+            before, taken = latencies.histograms[kind].sum, ways.taken_by_kernels
+            assert taken == (4 if compiled else 0)
+            slow = 0.004 if compiled else 0
+            await wire.say(frame(4, code=code))
+        histogram = latencies.histograms[kind]
+        assert (sum(histogram.counts), ways.taken) == (7, 7)
+        assert before > 0 and histogram.sum > before
+        if compiled:
+            assert ways.taken_by_kernels == 5
+            assert histogram.sum - before >= 4_000_000 and sum(histogram.counts[2:]) >= 1
+            assert store.get_message_entire_time_max >= 4
+        await until_async(lambda: (item := stats.item("GROUP_GET_NUMS", "T@CG")) is not None and item.times >= 7)
+        counted, messages = stats.item("GROUP_GET_NUMS", "T@CG"), 4 * 5 + 4 + 1 + 1
+        assert counted is not None and (counted.value, counted.times) == (messages, 7)
+        assert store.get_message_times_total_found == 7
+        assert store.get_message_transferred_msg_count == messages
+        latency = stats.item("GROUP_GET_LATENCY", "0@T@CG")
+        assert latency is not None and (latency.value >= 4 or not compiled)
+
+    play(tmp_path, scene, metricsExporterType="PROM", metricsPromExporterPort="0")
 
 
 def test_groups_without_heartbeats_are_known_by_their_pulls(tmp_path: Path) -> None:
