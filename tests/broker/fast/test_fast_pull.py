@@ -648,7 +648,9 @@ def test_each_pull_is_counted_once(
             assert ways.taken_by_kernels == 5
             assert histogram.sum - before >= 4_000_000 and sum(histogram.counts[2:]) >= 1
             assert store.get_message_entire_time_max >= 4
-        await until_async(lambda: (item := stats.item("GROUP_GET_NUMS", "T@CG")) is not None and item.times >= 7)
+        await until_async(
+            lambda: (item := stats.item("GROUP_GET_NUMS", "T@CG")) is not None and item.times >= 7
+        )
         counted, messages = stats.item("GROUP_GET_NUMS", "T@CG"), 4 * 5 + 4 + 1 + 1
         assert counted is not None and (counted.value, counted.times) == (messages, 7)
         assert store.get_message_times_total_found == 7
