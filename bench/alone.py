@@ -13,9 +13,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import itertools
 import json
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +31,7 @@ from bench.measure import Round, Stopwatch
 from bench.pages import touch_pages
 from bench.workload import QUEUES, TOPIC, Ring, batch_template, make_log, single_template
 from mqlake.formats.columns import Scan, dispatch_columns, scan_records
+from mqlake.remoting.loop import run
 from mqlake.store import ReadOnlyStore, open_store
 
 CHUNK_RECORDS = 8192
@@ -202,6 +205,46 @@ def _pulls(in_flight: int, directory: Path, scale: Scale) -> Alone:
     return _of_broker(broker, load)
 
 
+def _by_clients(
+    work: Callable[[MqlakeBroker, int], Awaitable[Callable[[], Awaitable[int]]]],
+    directory: Path,
+    scale: Scale,
+    **settings: str,
+) -> Alone:
+    """What mqlake's own clients do. `work` prepares the n-th round, and returns what is measured: how many it did."""
+    broker = _broker(directory, scale, **settings)
+    numbers = itertools.count()
+
+    async def do() -> Round:
+        measured = await work(broker, next(numbers))
+        before, began = broker.cpu_seconds(), time.monotonic()
+        done = await measured()
+        seconds = time.monotonic() - began
+        return Round(done, seconds, broker.cpu_seconds() - before, (done,))
+
+    return Plain(lambda: run(do()), broker.stop)
+
+
+def _pops(directory: Path, scale: Scale) -> Alone:
+    pop, count = importlib.import_module("bench.pop"), scale.popped // 5
+
+    async def work(broker: MqlakeBroker, number: int) -> Callable[[], Awaitable[int]]:
+        topic = f"Popped{number}"
+        await pop.fill(broker, topic, count)
+        return functools.partial(pop.drain, broker, topic, count)
+
+    return _by_clients(work, directory, scale, timerWheelEnable="true")
+
+
+def _transactions(directory: Path, scale: Scale) -> Alone:
+    transactions = importlib.import_module("bench.transactions")
+
+    async def work(broker: MqlakeBroker, _: int) -> Callable[[], Awaitable[int]]:
+        return functools.partial(transactions.commit, broker, scale.popped // 10)
+
+    return _by_clients(work, directory, scale)
+
+
 LINES: dict[str, Callable[[Path, Scale], Alone]] = {
     "put-128": functools.partial(_append, single_template(128), "single"),
     "put-1k": functools.partial(_append, single_template(1024), "single"),
@@ -238,6 +281,8 @@ LINES: dict[str, Callable[[Path, Scale], Alone]] = {
     "send-batch-8": functools.partial(_sends, 8, sockets.BATCH),
     "pull-1": functools.partial(_pulls, 1),
     "pull-64": functools.partial(_pulls, 64),
+    "pop-ack": _pops,
+    "transaction": _transactions,
 }
 
 

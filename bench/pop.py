@@ -37,7 +37,8 @@ CPU_RATIO_MIN = 2.0
 GROUP = "GID_bench_pop"
 
 
-async def _fill(broker: Broker, topic: str, count: int) -> None:
+async def fill(broker: Broker, topic: str, count: int) -> None:
+    """Sends so many messages to a new topic."""
     async with Admin(broker.namesrv) as admin:
         await admin.create_topic(topic, queues=QUEUES)
     async with Producer("bench", broker.namesrv) as producer:
@@ -45,7 +46,8 @@ async def _fill(broker: Broker, topic: str, count: int) -> None:
             await producer.send_batch([Message(topic, BODY) for _ in range(100)])
 
 
-async def _drain(broker: Broker, topic: str, count: int) -> int:
+async def drain(broker: Broker, topic: str, count: int) -> int:
+    """Pops and acknowledges so many messages of the topic; how many there were."""
     done = 0
     async with SimpleConsumer(GROUP, broker.namesrv, ConsumerConfig()) as consumer:
         route = await consumer.client.topic_route(topic)
@@ -75,11 +77,11 @@ async def _drain(broker: Broker, topic: str, count: int) -> int:
 def _round(context: Context, broker: Broker, number: int, count: int) -> tuple[float, float]:
     """(µs of processor time, µs of wall time) for each message."""
     topic = f"Bench{number}"
-    run(_fill(broker, topic, count))
+    run(fill(broker, topic, count))
     time.sleep(1.0)
     context.touch_pages(round_size(count, 1024))  # a checkpoint and an acknowledgement
     before, began = broker.cpu_seconds(), time.monotonic()
-    done = run(_drain(broker, topic, count))
+    done = run(drain(broker, topic, count))
     seconds = time.monotonic() - began
     time.sleep(INVISIBLE_S + SETTLED_S)
     return (broker.cpu_seconds() - before) / done * 1e6, seconds / done * 1e6
