@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from mqlake.broker.controller import BrokerController
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -96,11 +98,18 @@ def reader_of(connection: Connection) -> Any:
     return connection.transport.get_protocol()
 
 
-def test_one_connection_sends_and_pulls(tmp_path: Path) -> None:
+FIRST = {"sends first": send(opaque=0), "pulls first": pull(opaque=0, topic="Pulled", max_msg_nums=3)}
+"""Which taker a connection gets first, and its reads go to first."""
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_one_connection_sends_and_pulls(tmp_path: Path, first: str) -> None:
     async def scene(controller: BrokerController) -> None:
         plain, chance = await plainly(controller), random.Random(1)
         others = set(controller.server.connections)
         async with Wire(controller) as wire:
+            for _ in range(2):
+                await wire.ask(FIRST[first])
             opaque = 0
             for _ in range(150):
                 asked = requests(chance, opaque)
@@ -108,12 +117,17 @@ def test_one_connection_sends_and_pulls(tmp_path: Path) -> None:
                 check(asked, await wire.ask(b"".join(asked)), plain)
             (connection,) = controller.server.connections - others
             kinds = [type(taker).__name__ for taker in reader_of(connection).takers]
-            assert sorted(kinds) == ["PullTaker", "SendTaker"]
+            assert kinds == (
+                ["SendTaker", "PullTaker"] if first == "sends first" else ["PullTaker", "SendTaker"]
+            )
 
     play(tmp_path, scene)
 
 
-def test_reads_may_end_anywhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", FIRST)
+def test_reads_may_end_anywhere(tmp_path: Path, first: str) -> None:
+    """And what the socket does not take of a pull's answer comes before all that is answered later."""
+
     async def scene(controller: BrokerController) -> None:
         plain, chance = await plainly(controller), random.Random(2)
         connection = Connection(controller.server, asyncio.get_running_loop())
@@ -122,9 +136,9 @@ def test_reads_may_end_anywhere(tmp_path: Path) -> None:
         connection.connection_made(transport)
         connection.remote_address = "127.0.0.1:1"
         opaque = 0
-        for _ in range(300):
-            asked = requests(chance, opaque)
-            opaque += len(asked)
+        for number in range(300):
+            asked = [FIRST[first]] if number < 2 else requests(chance, opaque)
+            opaque += len(asked) if number >= 2 else 0
             data = b"".join(asked)
             ends = sorted({len(data), *(chance.randrange(len(data)) for _ in range(chance.randrange(3)))})
             transport.written.clear()

@@ -22,27 +22,28 @@ from mqlake.native.system cimport *
 from mqlake.native.text cimport read_digits, write_number
 from mqlake.native.units cimport follow, put_runs
 
-MESSAGES_MAX = 64
-"""Messages of a pull; who asks for more is answered by Python."""
-TAGS_MAX = 16
-"""Tags of a filter; one with more is Python's."""
-TEXT_MAX = 2048
-"""Bytes of a plan's text."""
-
 cdef enum:
     MESSAGES = 64
     TAGS = 16
+    TEXT_SIZE = 2048
     DIGITS_MAX = 18
     PULLS_MAX = 16  # answered by one sendmsg
     LOOK_MAX = 16  # plans that are compared with a header
     UNIT_SIZE = 20
-    HEAD_SIZE_MAX = 2048 + 8 + 4 * 20
+    HEAD_SIZE_MAX = TEXT_SIZE + 8 + 4 * 20
     IOV_MAX = 1024  # stretches of memory that one sendmsg takes
     STEP_BYTES_MAX = 512 * 1024  # of answers; then no other is begun
     # Room for the records of a step that lie in many short runs (shorter than RUN_SIZE_MIN on average), and are copied
     # together: the system takes longer for each stretch of memory than for its bytes.
     GATHERED_SIZE = 512 * 1024
     RUN_SIZE_MIN = 2048
+
+MESSAGES_MAX = MESSAGES
+"""Messages of a pull; who asks for more is answered by Python."""
+TAGS_MAX = TAGS
+"""Tags of a filter; one with more is Python's."""
+TEXT_MAX = TEXT_SIZE
+"""Bytes of a plan's text."""
 
 cdef i64 CODES[2]
 CODES[:] = [PULL_MESSAGE, LITE_PULL_MESSAGE]

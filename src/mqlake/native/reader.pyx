@@ -5,7 +5,7 @@
     transport ─▶ TransportReader ─▶ each Taker in turn: the frames it knows, answered at once
                         └─▶ Connection: whatever they leave
 
-A taker knows one kind of request: sends (`produce`), pulls (`pulls`).
+A taker knows one kind of request: sends (`produce`), pulls (`pulls`). It answers while nothing else waits to be sent.
 """
 
 from mqlake.native.prim cimport Bytes, i64, u8
@@ -51,6 +51,9 @@ cdef class NativeReader:
             began = monotonic_ns()
             for taker in self.takers:
                 handled = (<Taker>taker).take(connection, self.bytes_read, handled, size, began)
+                # what a taker has left for later comes before any other's answers
+                if handled == size or (handled > 0 and not connection.is_at_rest):
+                    break
         if handled < size:
             connection.buffer_updated(size, handled)
         else:

@@ -117,7 +117,7 @@ class StoreStatsService:
         self.put_message_failed_times += 1
 
     def get_found(self, count: int, elapsed_ms: int, times: int = 1) -> None:
-        """As many gets that found `count` messages."""
+        """Counts `times` gets that found `count` messages together; none: only how long one took."""
         self.get_message_times_total_found += times
         self.get_message_transferred_msg_count += count
         if elapsed_ms > self.get_message_entire_time_max:
